@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let [format, size, rounds @ ..] = input else { return };
-    let format = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic][usize::from(*format) % 3];
+    let format = Format::all().nth(usize::from(*format) % Format::all().len()).expect("in range");
     let end = rounds.iter().position(|byte| *byte == 0).unwrap_or(rounds.len());
     let (first, second) = (&rounds[..end], rounds.get(end + 1..).unwrap_or_default());
     let unsplit = splice(format, first, second, usize::MAX);

@@ -19,7 +19,7 @@ const SERVERS: [ServerKind; 4] =
 
 fuzz_target!(|input: &[u8]| {
     let [format, server, body @ ..] = input else { return };
-    let format = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic][usize::from(*format) % 3];
+    let format = Format::all().nth(usize::from(*format) % Format::all().len()).expect("in range");
     let Ok(request) = Request::parse(format, body) else { return };
     let profile = LawProfile::for_request(&request);
     let profile = match usize::from(*server) % 5 {

@@ -12,7 +12,7 @@ fuzz_target!(|body: &[u8]| {
     let text = std::str::from_utf8(body);
     let is_json = text.is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
     let mut too_deep = false;
-    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+    for format in Format::all() {
         match Request::parse(format, body) {
             Ok(request) => {
                 assert!(is_json);

@@ -6,7 +6,7 @@ use foldline::wire::{Format, Response};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
-    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+    for format in Format::all() {
         if let Ok(response) = Response::parse(format, body) {
             let overflow = response.overflow(400);
             let owned = response.clone().into_owned();

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: &[u8]| {
     let Some(end) = input.iter().position(|&byte| byte == b'\n') else { return };
     let (edits, body) = (edits(&input[..end]), &input[end + 1..]);
-    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+    for format in Format::all() {
         let Ok(request) = Request::parse(format, body) else { continue };
         let edited = match request.splice(&edits) {
             Ok(edited) => edited,

@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let [format, limits, size, stream @ ..] = input else { return };
-    let format = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic][usize::from(*format) % 3];
+    let format = Format::all().nth(usize::from(*format) % Format::all().len()).expect("in range");
     let limits = match limits % 4 {
         0 => StreamLimits::default(),
         1 => StreamLimits { max_event_bytes: 48, ..StreamLimits::default() },

@@ -49,10 +49,6 @@ const MAX_REQUESTS: &str = "FOLDLINE_MAX_REQUESTS";
 const MAX_SESSIONS: &str = "FOLDLINE_MAX_SESSIONS";
 const RESPONSE_TIMEOUT: &str = "FOLDLINE_RESPONSE_TIMEOUT";
 const IDLE_TIMEOUT: &str = "FOLDLINE_IDLE_TIMEOUT";
-/// The key of OpenAI and of servers with its APIs.
-const OPENAI_API_KEY: &str = "OPENAI_API_KEY";
-/// The key of Anthropic.
-const ANTHROPIC_API_KEY: &str = "ANTHROPIC_API_KEY";
 
 /// Base URLs of providers that most clients read.
 const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
@@ -187,9 +183,6 @@ pub(crate) fn caller_env() -> CallerEnv {
 
 /// Returns the key for a server with this API, if set.
 pub(crate) fn api_key(format: Format) -> Option<String> {
-    let name = match format {
-        Format::OpenAiChat | Format::OpenAiResponses => OPENAI_API_KEY,
-        Format::Anthropic => ANTHROPIC_API_KEY,
-    };
+    let name = format.dialect().family.key_variable;
     std::env::var(name).ok().filter(|key| !key.is_empty())
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use foldline::wire::{ApiError, Format, OutgoingRequest, RequestRejection, Response};
 use foldline::{Message, ToolCall};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request, Uri};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -23,8 +23,6 @@ use crate::model::{LanguageModel, ModelError, ModelErrorKind, ModelInfo, ModelRe
 const MAX_RESPONSE_BYTES: usize = 8 << 20;
 /// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The version of the Anthropic API.
-const ANTHROPIC_VERSION: &str = "2023-06-01";
 
 /// The address of a model, and the credentials.
 #[derive(Clone)]
@@ -109,18 +107,15 @@ impl HttpModel {
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("foldline/", env!("CARGO_PKG_VERSION"))));
+        let family = self.endpoint.format.dialect().family;
         if let Some(key) = &self.endpoint.api_key {
-            let (name, value) = match self.endpoint.format {
-                Format::Anthropic => (HeaderName::from_static("x-api-key"), key.clone()),
-                Format::OpenAiChat | Format::OpenAiResponses => (AUTHORIZATION, format!("Bearer {key}")),
-            };
-            let mut value = HeaderValue::from_str(&value)
+            let mut value = HeaderValue::from_str(&format!("{}{key}", family.key_prefix))
                 .map_err(|_| refused("the API key is not a valid header value".to_owned()))?;
             value.set_sensitive(true);
-            headers.insert(name, value);
+            headers.insert(HeaderName::from_static(family.key_header), value);
         }
-        if self.endpoint.format == Format::Anthropic {
-            headers.insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static(ANTHROPIC_VERSION));
+        for (name, value) in family.required_headers {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         for (name, value) in &self.endpoint.headers {
             headers.insert(name.clone(), value.clone());
@@ -161,11 +156,7 @@ fn endpoint_url(endpoint: &ModelEndpoint) -> String {
             .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let version = if base.rsplit('/').next().is_some_and(is_version) { "" } else { "/v1" };
-    let path = match endpoint.format {
-        Format::OpenAiChat => "chat/completions",
-        Format::OpenAiResponses => "responses",
-        Format::Anthropic => "messages",
-    };
+    let path = endpoint.format.dialect().turn_path();
     format!("{base}{version}/{path}")
 }
 

@@ -13,7 +13,7 @@ use crate::engine::summary::PrefixSummary;
 use crate::laws::{Law, LawProfile};
 use crate::models::prices::Prices;
 use crate::tokens::{Meter, Tokens};
-use crate::wire::Format;
+use crate::wire::rules::OldReasoning;
 
 /// The options of a fold. Two folds with equal options, ledgers and messages give equal bytes.
 #[derive(Clone)]
@@ -60,13 +60,13 @@ pub enum ReasoningRetention {
 impl ReasoningRetention {
     /// Returns the retention that a provider's laws require.
     pub fn for_profile(profile: &LawProfile) -> Self {
-        match profile.format() {
-            Format::Anthropic => ReasoningRetention::DropFinishedTurns,
-            Format::OpenAiResponses => ReasoningRetention::KeepAll,
-            Format::OpenAiChat if profile.has(Law::ReasoningReturned) || profile.has(Law::ThoughtSignature) => {
+        match profile.rules().old_reasoning {
+            OldReasoning::Required => ReasoningRetention::KeepAll,
+            OldReasoning::RequiredInOpenTurn => ReasoningRetention::DropFinishedTurns,
+            OldReasoning::Optional if profile.has(Law::ReasoningReturned) || profile.has(Law::ThoughtSignature) => {
                 ReasoningRetention::KeepAll
             }
-            Format::OpenAiChat => ReasoningRetention::DropOld,
+            OldReasoning::Optional => ReasoningRetention::DropOld,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Arguments of calls: a JSON object, encoded as the format requires.
 
-use super::{Law, ViolationCollector};
 use crate::conversation::{CallArguments, Conversation, Part, PartId};
-use crate::wire::{Format, JsonValue, Request, parse_document};
+use crate::laws::law::Law;
+use crate::laws::violation::ViolationCollector;
+use crate::wire::{Request, parse_document};
 
 pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let check_objects = findings.has(Law::ArgumentsObject);
@@ -31,34 +32,15 @@ pub(crate) fn is_json_object(json: &str) -> bool {
 }
 
 pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
-    let messages = &request.conversation().messages;
-    match findings.format() {
-        Format::Anthropic => {}
-        Format::OpenAiChat => {
-            for (at, message) in messages.iter().enumerate() {
-                for (index, part) in message.parts.iter().enumerate() {
-                    let place = PartId::new(at, index);
-                    if matches!(part, Part::ToolCall(_)) && !request.has_string_arguments(place) {
-                        findings.report_part(Law::ArgumentsString, place, "the arguments are not a string");
-                    }
-                }
-            }
-        }
-        Format::OpenAiResponses => {
-            for (at, message) in messages.iter().enumerate() {
-                let place = PartId::new(at, 0);
-                if !matches!(message.parts.as_slice(), [Part::ToolCall(_)]) || request.has_string_arguments(place) {
-                    continue;
-                }
-                let key = match request.message_field(at, "type").and_then(JsonValue::string).as_deref() {
-                    Some("function_call") => "arguments",
-                    Some("custom_tool_call") => "input",
-                    _ => continue,
-                };
-                if !request.message_field(at, key).is_some_and(JsonValue::is_string) {
-                    let detail = format_args!("`{key}` is not a string");
-                    findings.report_part(Law::ArgumentsString, place, detail);
-                }
+    if !findings.has(Law::ArgumentsString) {
+        return;
+    }
+    let fault = findings.rules().arguments_fault;
+    for (at, message) in request.conversation().messages.iter().enumerate() {
+        for (index, _) in message.parts.iter().enumerate().filter(|(_, part)| matches!(part, Part::ToolCall(_))) {
+            let place = PartId::new(at, index);
+            if let Some(detail) = fault(request, place) {
+                findings.report_part(Law::ArgumentsString, place, detail);
             }
         }
     }

@@ -3,22 +3,23 @@
 use memchr::memmem;
 
 use crate::conversation::PartId;
-use crate::laws::{Law, RequestLocation, ViolationCollector};
-use crate::wire::{Format, JsonObject, JsonValue, Request, parse_document};
+use crate::laws::law::Law;
+use crate::laws::violation::{RequestLocation, ViolationCollector};
+use crate::wire::{JsonObject, JsonValue, Request, parse_document};
 
 const CACHE_CONTROL_FIELD: &str = "cache_control";
 /// Maximum number of breakpoints in a request.
 const MAX_CACHE_BREAKPOINTS: usize = 4;
 
 pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
-    match findings.format() {
-        Format::Anthropic => check_breakpoints(request, findings),
-        Format::OpenAiChat | Format::OpenAiResponses => {
-            let ttl = request.top_level().object("prompt_cache_options").and_then(|options| options.string("ttl"));
-            if let Some(ttl) = ttl.filter(|ttl| ttl != "30m") {
-                let place = RequestLocation::Field("prompt_cache_options");
-                findings.report(Law::CacheTtl, place, format_args!("`ttl` is `{ttl}`"));
-            }
+    if findings.has_any(&[Law::CacheBreakpointCount, Law::CacheBreakpointOrder, Law::CacheBreakpointPosition]) {
+        check_breakpoints(request, findings);
+    }
+    if findings.has(Law::CacheTtl) {
+        let ttl = request.top_level().object("prompt_cache_options").and_then(|options| options.string("ttl"));
+        if let Some(ttl) = ttl.filter(|ttl| ttl != "30m") {
+            let place = RequestLocation::Field("prompt_cache_options");
+            findings.report(Law::CacheTtl, place, format_args!("`ttl` is `{ttl}`"));
         }
     }
 }

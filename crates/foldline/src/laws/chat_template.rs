@@ -2,15 +2,16 @@
 //! roles than the providers whose formats they use.
 
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
+use crate::laws::law::Law;
 use crate::laws::pairing::part_kind_name;
-use crate::laws::{Law, RequestLocation, ViolationCollector};
-use crate::wire::{Format, JsonValue, Request};
+use crate::laws::violation::{RequestLocation, ViolationCollector};
+use crate::wire::{JsonValue, Request};
 
 /// Fields of an assistant message that are read as parts of it.
 const OPAQUE_MESSAGE_FIELDS: [&str; 3] = ["reasoning_details", "extra_content", "audio"];
 
 pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
-    if findings.format() != Format::OpenAiChat {
+    if !findings.rules().instructions_are_messages {
         return;
     }
     let messages = &conversation.messages;

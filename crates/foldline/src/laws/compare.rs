@@ -6,9 +6,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Law, LawProfile, LawViolation, RequestLocation, ViolationCollector, check};
 use crate::conversation::{Message, Part, PartId, ReasoningPart, Role};
-use crate::wire::{Format, JsonValue, Request};
+use crate::laws::check::check;
+use crate::laws::law::Law;
+use crate::laws::profile::LawProfile;
+use crate::laws::violation::{LawViolation, RequestLocation, ViolationCollector};
+use crate::wire::{JsonValue, Request};
 
 /// Facts about a rewritten request.
 #[derive(Clone, Copy, Debug)]
@@ -85,10 +88,14 @@ pub fn compare(client: &Request<'_>, rewritten: &Request<'_>, rewrite: &RewriteC
         Some(PartId::new(0, 0))
     };
     check_reasoning(&before, &after, edit, rewrite, &mut findings);
-    match profile.format() {
-        Format::Anthropic => check_merged_thinking(&before, &after, &mut findings),
-        Format::OpenAiChat => check_call_reasoning(&before, &after, &mut findings),
-        Format::OpenAiResponses => check_reasoning_pairs(&before, &after, &mut findings),
+    if profile.has(Law::NoMergedThinking) {
+        check_merged_thinking(&before, &after, &mut findings);
+    }
+    if profile.has(Law::CallReasoningKept) {
+        check_call_reasoning(&before, &after, &mut findings);
+    }
+    if profile.has(Law::ReasoningPairKept) {
+        check_reasoning_pairs(&before, &after, &mut findings);
     }
     findings.violations
 }
@@ -397,9 +404,6 @@ fn check_call_reasoning(
     after: &RequestSide<'_, '_>,
     findings: &mut ViolationCollector<'_>,
 ) {
-    if !findings.has(Law::CallReasoningKept) {
-        return;
-    }
     let mut reasoned_calls = HashSet::new();
     for message in before.messages.iter().filter(|message| message.parts.iter().any(is_reasoning)) {
         reasoned_calls.extend(message.calls().map(|call| &*call.id));

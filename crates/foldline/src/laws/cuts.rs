@@ -7,10 +7,11 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use super::pairing::{is_server_call, is_server_result};
-use super::{Law, LawProfile};
 use crate::conversation::{Conversation, Message, OpaqueBlock, Part, Role};
-use crate::wire::Format;
+use crate::laws::law::Law;
+use crate::laws::pairing::{is_server_call, is_server_result};
+use crate::laws::profile::LawProfile;
+use crate::wire::rules::ResultPlacement;
 
 /// Returns the indices between any two of which the messages may be dropped together.
 ///
@@ -67,10 +68,10 @@ enum AdjacencyRule {
     Unrestricted,
     /// Runs begin and end at the start of an assistant turn, so that no new pair of roles is adjacent.
     WholeRounds,
-    /// Anthropic. Two adjacent assistant messages become one turn. This must not happen to thinking, nor to
+    /// Results in user turns. Two adjacent assistant messages become one turn. This must not happen to thinking, nor to
     /// an unanswered server tool's call, which would be pending in the newest turn.
     Turns { keep_apart: bool },
-    /// Responses with reused ids: two turns with the same id must not become one, because an id names one
+    /// Results anywhere, with reused ids: two turns with the same id must not become one, because an id names one
     /// call in a turn.
     Items,
 }
@@ -80,15 +81,16 @@ impl CutPoints {
     pub fn for_conversation(conversation: &Conversation<'_>, profile: &LawProfile) -> Self {
         let messages = &conversation.messages;
         let starts_with_reasoning = |message: &Message<'_>| matches!(message.parts.first(), Some(Part::Reasoning(_)));
+        let placement = profile.rules().result_placement;
         let adjacency = if [Law::Alternation, Law::NoUserAfterTool, Law::OneAssistantAtEnd]
             .into_iter()
             .any(|law| profile.has(law))
         {
             AdjacencyRule::WholeRounds
-        } else if profile.format() == Format::Anthropic {
+        } else if placement == ResultPlacement::NextUserTurn {
             let thinks = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
             AdjacencyRule::Turns { keep_apart: messages.iter().any(thinks) || has_pending_server_call(messages) }
-        } else if profile.format() == Format::OpenAiResponses && has_repeated_ids(messages) {
+        } else if placement == ResultPlacement::AnywhereAfter && has_repeated_ids(messages) {
             AdjacencyRule::Items
         } else {
             AdjacencyRule::Unrestricted

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::ServerKind;
+use crate::laws::server_kind::ServerKind;
 use crate::wire::Format;
 use Format::{Anthropic, OpenAiChat as Chat, OpenAiResponses as Responses};
 
@@ -587,11 +587,7 @@ impl fmt::Display for Law {
 
 impl fmt::Display for LawScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dialect = |format: &Format| match format {
-            Anthropic => "Anthropic",
-            Chat => "Chat",
-            Responses => "Responses",
-        };
+        let dialect = |format: &Format| format.dialect().title;
         match self {
             LawScope::Format(format) => write!(f, "{}", dialect(format)),
             LawScope::OpenAi(format) => write!(f, "{}, OpenAI models", dialect(format)),

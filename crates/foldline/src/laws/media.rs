@@ -1,13 +1,13 @@
 //! Limits on the number and size of images, and on the size of a request.
 
-use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{ImagePart, MediaSource, Part, PartId};
+use crate::laws::law::Law;
+use crate::laws::violation::{RequestLocation, ViolationCollector};
 use crate::tokens::ImageSize;
-use crate::wire::{Format, Request};
+use crate::wire::Request;
 
-const BYTES_PER_MEGABYTE: usize = 1024 * 1024;
 /// Largest image, in bytes of base64.
-const MAX_IMAGE_BASE64_BYTES: usize = 10 * BYTES_PER_MEGABYTE;
+const MAX_IMAGE_BASE64_BYTES: usize = 10 * 1024 * 1024;
 /// Longest side of an image, in pixels.
 const MAX_SIDE_PIXELS: u32 = 8_000;
 /// Longest side of an image in a request with many images, in pixels.
@@ -20,9 +20,7 @@ const MAX_MESSAGES: usize = 100_000;
 const IMAGE_BASE64_PREFIXES: [&str; 4] = ["/9j/", "iVBORw0KGg", "R0lGOD", "UklGR"];
 
 pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
-    let max_bytes =
-        if findings.format() == Format::Anthropic { 32 * BYTES_PER_MEGABYTE } else { 512 * BYTES_PER_MEGABYTE };
-    if request.body().len() > max_bytes {
+    if request.body().len() > findings.rules().max_body_bytes {
         let detail = format_args!("the body has {} bytes", request.body().len());
         findings.report(Law::BodySize, RequestLocation::Request, detail);
     }
@@ -51,7 +49,7 @@ pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
         let detail = format_args!("{} images; at most {max_images} are allowed", images.len());
         findings.report(Law::ImageCount, RequestLocation::Request, detail);
     }
-    if findings.format() == Format::Anthropic {
+    if findings.has_any(&[Law::ImageBytes, Law::ImagePixels, Law::ImageKind]) {
         let max_side = if images.len() > MANY_IMAGES_THRESHOLD { MAX_SIDE_PIXELS_MANY_IMAGES } else { MAX_SIDE_PIXELS };
         for (place, image) in images {
             check_image(image, place, max_side, findings);

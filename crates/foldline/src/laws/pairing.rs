@@ -4,44 +4,41 @@ use std::collections::{HashMap, HashSet};
 
 use memchr::memmem;
 
-use super::{Law, RequestLocation, TrailingCalls, ViolationCollector};
 use crate::conversation::{CallArguments, Conversation, Message, OpaqueBlock, Part, PartId, Role, ToolResult};
-use crate::wire::{Format, JsonValue, Request};
+use crate::laws::law::Law;
+use crate::laws::violation::{RequestLocation, TrailingCalls, ViolationCollector};
+use crate::wire::rules::{CallIdScope, EmptyResult, ResultPlacement};
+use crate::wire::{JsonValue, Request};
 
-/// Longest call id in OpenAI's formats, in characters.
-const MAX_CALL_ID_CHARS: [(Format, usize); 2] = [(Format::OpenAiChat, 40), (Format::OpenAiResponses, 64)];
 /// Longest item id, in characters.
 const MAX_ITEM_ID_CHARS: usize = 64;
 
 pub(crate) fn check(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
-    match findings.format() {
-        Format::Anthropic => {
-            check_anthropic_turns(conversation, ending, findings);
-            check_server_pairs(conversation, findings);
-        }
-        Format::OpenAiChat => check_chat_messages(conversation, ending, findings),
-        Format::OpenAiResponses => {
-            check_response_items(conversation, ending, findings);
-            check_approvals(conversation, findings);
-        }
+    match findings.rules().result_placement {
+        ResultPlacement::NextUserTurn => check_user_turns(conversation, ending, findings),
+        ResultPlacement::DirectlyAfter => check_following_messages(conversation, ending, findings),
+        ResultPlacement::AnywhereAfter => check_later_items(conversation, ending, findings),
+    }
+    if findings.has_any(&[Law::ServerPair, Law::ServerPending]) {
+        check_server_pairs(conversation, findings);
+    }
+    if findings.has(Law::ApprovalPair) {
+        check_approvals(conversation, findings);
     }
     check_call_ids(conversation, findings);
     check_result_contents(conversation, findings);
 }
 
 pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
-    match findings.format() {
-        Format::Anthropic => {
-            let mentions = |key: &str| memmem::find(request.body().as_bytes(), key.as_bytes()).is_some();
-            if mentions("\"toolset_name\"") {
-                check_toolsets(request, findings);
-            }
-            if mentions("\"caller\"") {
-                check_programmatic_results(request, findings);
-            }
-        }
-        Format::OpenAiChat => {}
-        Format::OpenAiResponses => check_item_ids(request, findings),
+    let mentions = |key: &str| memmem::find(request.body().as_bytes(), key.as_bytes()).is_some();
+    if findings.has(Law::ToolsetEchoed) && mentions("\"toolset_name\"") {
+        check_toolsets(request, findings);
+    }
+    if findings.has(Law::ProgrammaticResult) && mentions("\"caller\"") {
+        check_programmatic_results(request, findings);
+    }
+    if findings.has_any(&[Law::ItemIdForm, Law::ItemIdUnique]) {
+        check_item_ids(request, findings);
     }
 }
 
@@ -106,13 +103,9 @@ impl<'c> AwaitedResults<'c> {
     }
 }
 
-/// Checks Anthropic's turns: adjacent messages of one role are one turn; the user turn after a call
+/// Checks results in user turns: adjacent messages of one role are one turn; the user turn after a call
 /// answers it, results first.
-fn check_anthropic_turns(
-    conversation: &Conversation<'_>,
-    ending: TrailingCalls,
-    findings: &mut ViolationCollector<'_>,
-) {
+fn check_user_turns(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
     #[derive(PartialEq)]
     enum TurnKind {
         Assistant,
@@ -185,8 +178,12 @@ fn check_fallback(message: &Message<'_>, at: usize, findings: &mut ViolationColl
     }
 }
 
-/// Checks Chat messages: the tool messages directly after a message with calls answer it.
-fn check_chat_messages(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
+/// Checks results in separate messages: those directly after a message with calls answer it.
+fn check_following_messages(
+    conversation: &Conversation<'_>,
+    ending: TrailingCalls,
+    findings: &mut ViolationCollector<'_>,
+) {
     let mut waiting = AwaitedResults::default();
     for (at, message) in conversation.messages.iter().enumerate() {
         if message.role != Role::Tool {
@@ -204,8 +201,8 @@ fn check_chat_messages(conversation: &Conversation<'_>, ending: TrailingCalls, f
     }
 }
 
-/// Checks Responses items: a call is answered anywhere after it.
-fn check_response_items(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
+/// Checks results in any later message.
+fn check_later_items(conversation: &Conversation<'_>, ending: TrailingCalls, findings: &mut ViolationCollector<'_>) {
     let mut waiting = AwaitedResults::default();
     let mut early = Vec::new();
     let mut first: HashMap<&str, usize> = HashMap::new();
@@ -347,8 +344,8 @@ fn check_approvals(conversation: &Conversation<'_>, findings: &mut ViolationColl
 }
 
 fn check_call_ids(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
-    let limit = MAX_CALL_ID_CHARS.iter().find(|(format, _)| *format == findings.format()).map(|(_, limit)| *limit);
-    let within_message = findings.format() == Format::OpenAiChat;
+    let limit = findings.rules().max_call_id_chars;
+    let within_message = findings.rules().call_id_scope == CallIdScope::Message;
     let unique = findings.has(Law::CallIdUnique);
     let check_suffixes = findings.has(Law::CallIdSuffixUnique);
     let mut seen: HashSet<&str> = HashSet::new();
@@ -392,26 +389,16 @@ pub(crate) fn exceeds_chars(text: &str, characters: usize) -> bool {
 }
 
 fn check_result_contents(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
+    let rules = findings.rules();
     for (at, message) in conversation.messages.iter().enumerate() {
         for (index, part) in message.parts.iter().enumerate() {
             let Part::ToolResult(result) = part else { continue };
             let place = PartId::new(at, index);
-            if result.content.is_empty() && findings.format() == Format::OpenAiChat {
+            if result.content.is_empty() && rules.empty_result == EmptyResult::Rejected {
                 findings.report_part(Law::ResultContent, place, "the result has no content");
             }
             for (inner, piece) in result.content.iter().enumerate() {
-                let allowed = match (findings.format(), piece) {
-                    (_, Part::Text { .. }) => true,
-                    (Format::OpenAiChat, _) => false,
-                    (_, Part::Image(_) | Part::File(_)) => true,
-                    (Format::Anthropic, Part::Opaque(block)) => {
-                        matches!(&*block.kind, "search_result" | "tool_reference" | "browser_state")
-                    }
-                    // Output of a tool search.
-                    (Format::OpenAiResponses, Part::Opaque(block)) => block.kind == "tools",
-                    _ => false,
-                };
-                if !allowed {
+                if !(rules.allows_in_result)(piece) {
                     let detail = format_args!("a {} is not allowed in a result", part_kind_name(piece));
                     findings.report_part(Law::ResultContent, place.inner(inner), detail);
                 }

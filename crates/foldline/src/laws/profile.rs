@@ -2,10 +2,10 @@
 //!
 //! Facts about models come from the model table; this file contains no model names.
 
-use std::fmt;
-
-use super::law::{LAW_TABLE, Law, LawScope};
+use crate::laws::law::{LAW_TABLE, Law, LawScope};
+use crate::laws::server_kind::ServerKind;
 use crate::tokens::{ModelRow, ModelTable};
+use crate::wire::rules::DialectRules;
 use crate::wire::{Format, Request};
 
 /// The laws that apply to a request.
@@ -33,32 +33,6 @@ pub struct LawProfile {
     pub(crate) max_images: usize,
 }
 
-/// The server that handles the request, when it is not the provider that defined the format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ServerKind {
-    /// llama.cpp's server: its own rules, independent of the model's template.
-    LlamaCpp,
-    /// vLLM.
-    Vllm,
-    /// Mistral's API.
-    Mistral,
-    /// Any server that renders the messages with a template of unknown strictness (llama.cpp, LM Studio,
-    /// Ollama): only requests that all known templates accept.
-    ChatTemplate,
-}
-
-impl fmt::Display for ServerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ServerKind::LlamaCpp => "llama.cpp",
-            ServerKind::Vllm => "vLLM",
-            ServerKind::Mistral => "Mistral",
-            ServerKind::ChatTemplate => "chat templates",
-        })
-    }
-}
-
 impl LawProfile {
     /// Creates the profile of a model name, using the built-in model table.
     pub fn for_model(format: Format, model: Option<&str>) -> Self {
@@ -77,11 +51,7 @@ impl LawProfile {
             laws: 0,
             signs_history: row.signed_history,
             is_mistral: row.provider == "mistral",
-            max_images: match format {
-                Format::Anthropic if row.window <= 200_000 => 100,
-                Format::Anthropic => 600,
-                Format::OpenAiChat | Format::OpenAiResponses => 1_500,
-            },
+            max_images: (format.dialect().rules.max_images)(row.window),
         };
         profile.add_matching(|scope, id| match scope {
             LawScope::Format(other) => other == format,
@@ -137,6 +107,11 @@ impl LawProfile {
     /// Returns the format.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Returns the facts about the dialect that checks depend on.
+    pub(crate) fn rules(&self) -> &'static DialectRules {
+        &self.format.dialect().rules
     }
 
     /// Returns true if the provider binds thinking to everything before it, so that an edit of the

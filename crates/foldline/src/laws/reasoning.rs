@@ -4,12 +4,33 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
-use crate::wire::{Format, JsonValue, Request};
+use crate::laws::law::Law;
+use crate::laws::violation::{RequestLocation, ViolationCollector};
+use crate::wire::{JsonValue, Request};
 
 /// Largest encrypted content of a compaction item, in bytes.
 const MAX_COMPACTION_BYTES: usize = 20 * 1024 * 1024;
+
+/// Laws on thinking blocks and the fields that control them.
+const THINKING_LAWS: &[Law] = &[
+    Law::ThinkingSigned,
+    Law::ThinkingFirst,
+    Law::NoManualThinking,
+    Law::NoAdaptiveThinking,
+    Law::NoDisabledThinking,
+    Law::BindingNeedsThinking,
+    Law::ClearThinkingFirst,
+];
+/// Laws on reasoning and compaction items.
+const REASONING_ITEM_LAWS: &[Law] = &[
+    Law::ReasoningFollowed,
+    Law::ReasoningEncrypted,
+    Law::ReasoningSummary,
+    Law::ReasoningWithoutContent,
+    Law::ReasoningWithContent,
+    Law::CompactionEncrypted,
+];
 
 /// Returns the value of `thinking.type`.
 pub(crate) fn thinking_mode<'a>(request: &Request<'a>) -> Option<Cow<'a, str>> {
@@ -17,14 +38,18 @@ pub(crate) fn thinking_mode<'a>(request: &Request<'a>) -> Option<Cow<'a, str>> {
 }
 
 pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
-    match findings.format() {
-        Format::Anthropic => check_anthropic(request, findings),
-        Format::OpenAiChat => check_chat(request, findings),
-        Format::OpenAiResponses => check_responses(request, findings),
+    if findings.has_any(THINKING_LAWS) {
+        check_thinking(request, findings);
+    }
+    if findings.has_any(&[Law::ReasoningReturned, Law::ThoughtSignature]) {
+        check_returned_reasoning(request, findings);
+    }
+    if findings.has_any(REASONING_ITEM_LAWS) {
+        check_reasoning_items(request, findings);
     }
 }
 
-fn check_anthropic(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+fn check_thinking(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     for (at, message) in messages.iter().enumerate() {
         for (index, part) in message.parts.iter().enumerate() {
@@ -82,7 +107,7 @@ fn check_thinking_first(conversation: &Conversation<'_>, findings: &mut Violatio
     }
 }
 
-fn check_chat(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+fn check_returned_reasoning(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     let has_calls = |message: &Message<'_>| message.is_assistant() && message.calls().next().is_some();
     let has_reasoning = |message: &Message<'_>| message.parts.iter().any(|part| matches!(part, Part::Reasoning(_)));
@@ -110,7 +135,7 @@ fn check_chat(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     }
 }
 
-fn check_responses(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
+fn check_reasoning_items(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &request.conversation().messages;
     let stored = request.is_stored();
     for (at, message) in messages.iter().enumerate() {

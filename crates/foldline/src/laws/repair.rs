@@ -7,9 +7,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::pairing::is_tool_search;
 use crate::conversation::{Conversation, Message, Part, PartId, Role};
-use crate::wire::{Format, JsonValue, Request, RequestEdit, encode};
+use crate::laws::pairing::is_tool_search;
+use crate::wire::result::AnsweredCall;
+use crate::wire::rules::ResultPlacement;
+use crate::wire::{Format, JsonValue, Request, RequestEdit};
 
 /// Placeholder result of an unanswered call.
 const MISSING_RESULT_TEXT: &str = "[no result was recorded for this call]";
@@ -60,7 +62,8 @@ pub fn repair(conversation: Conversation<'_>) -> (Conversation<'_>, RepairCounts
 
 /// Repairs a conversation and places results as the format requires.
 pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Conversation<'_>, RepairCounts) {
-    let plan = RepairPlan::new(&conversation, format);
+    let placement = format.dialect().rules.result_placement;
+    let plan = RepairPlan::new(&conversation, placement);
     if plan.repairs.is_empty() {
         return (conversation, plan.repairs);
     }
@@ -91,10 +94,10 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
                 }
             }
         }
-        match format {
-            Format::Anthropic if results.is_empty() => {}
-            Format::Anthropic => conversation.messages.push(Message::new(Role::User, results)),
-            _ => {
+        match placement {
+            ResultPlacement::NextUserTurn if results.is_empty() => {}
+            ResultPlacement::NextUserTurn => conversation.messages.push(Message::new(Role::User, results)),
+            ResultPlacement::DirectlyAfter | ResultPlacement::AnywhereAfter => {
                 let separate = results.into_iter().map(|result| Message::new(Role::Tool, vec![result]));
                 conversation.messages.extend(separate);
             }
@@ -110,7 +113,7 @@ pub fn repair_edits(request: &Request<'_>) -> Vec<RequestEdit> {
         return Vec::new();
     }
     let conversation = request.conversation();
-    let plan = RepairPlan::new(conversation, request.format());
+    let plan = RepairPlan::new(conversation, request.format().dialect().rules.result_placement);
     let mut edits = Vec::new();
     for (at, message) in conversation.messages.iter().enumerate() {
         let places: Vec<PartId> = (0..message.parts.len()).map(|part| PartId::new(at, part)).collect();
@@ -124,62 +127,44 @@ pub fn repair_edits(request: &Request<'_>) -> Vec<RequestEdit> {
     let mut insertions = plan.insertions.iter().peekable();
     while let Some((before, insertion)) = insertions.next() {
         let before = *before;
-        let json = match (insertion, request.format()) {
-            (ResultInsertion::RemovedOrphan, _) => {
-                edits.push(RequestEdit::InsertMessage {
-                    before,
-                    role: Role::User,
-                    text: REMOVED_ORPHAN_TEXT.to_owned(),
-                });
-                continue;
-            }
-            (insertion, Format::Anthropic) => {
-                let mut blocks = result_json(request, insertion);
-                while let Some((_, insertion)) =
-                    insertions.next_if(|(at, insertion)| *at == before && *insertion != ResultInsertion::RemovedOrphan)
-                {
-                    blocks.push(',');
-                    blocks.push_str(&result_json(request, insertion));
-                }
-                format!(r#"{{"role":"user","content":[{blocks}]}}"#)
-            }
-            (insertion, _) => result_json(request, insertion),
-        };
-        edits.push(RequestEdit::InsertJson { before, json });
+        if *insertion == ResultInsertion::RemovedOrphan {
+            let text = REMOVED_ORPHAN_TEXT.to_owned();
+            edits.push(RequestEdit::InsertMessage { before, role: Role::User, text });
+            continue;
+        }
+        let mut results = vec![result_json(request, insertion)];
+        while let Some((_, insertion)) =
+            insertions.next_if(|(at, insertion)| *at == before && *insertion != ResultInsertion::RemovedOrphan)
+        {
+            results.push(result_json(request, insertion));
+        }
+        let elements = request.format().dialect().results.elements(results);
+        edits.extend(elements.into_iter().map(|json| RequestEdit::InsertJson { before, json }));
     }
     edits
 }
 
-/// Writes a result as the provider's JSON: a block for Anthropic, else a message.
+/// Writes a result as the provider's JSON: a block or a message.
 fn result_json(request: &Request<'_>, insertion: &ResultInsertion) -> String {
-    let (id, call) = match insertion {
-        ResultInsertion::RemovedOrphan => return String::new(),
+    let syntax = &request.format().dialect().results;
+    match insertion {
+        ResultInsertion::RemovedOrphan => String::new(),
         ResultInsertion::Moved(from) => {
-            let whole = || request.message_value(from.message);
-            let value = if request.format() == Format::Anthropic { request.block(*from) } else { whole() };
-            return value.map(JsonValue::raw).unwrap_or_default().to_owned();
+            let value = match syntax.message_of_blocks {
+                Some(_) => request.block(*from),
+                None => request.message_value(from.message),
+            };
+            value.map(JsonValue::raw).unwrap_or_default().to_owned()
         }
-        ResultInsertion::MissingResult { id, call } => (encode(id), call),
-    };
-    let text = encode(MISSING_RESULT_TEXT);
-    let kind = request.message_field(call.message, "type").and_then(JsonValue::string).unwrap_or_default();
-    match request.format() {
-        Format::Anthropic => format!(r#"{{"type":"tool_result","tool_use_id":{id},"content":{text}}}"#),
-        // The older `function_call`, paired by name, has no element in a list of calls.
-        Format::OpenAiChat if request.block(*call).is_none() => {
-            format!(r#"{{"role":"function","name":{id},"content":{text}}}"#)
+        ResultInsertion::MissingResult { id, call } => {
+            let part =
+                request.conversation().messages.get(call.message).and_then(|message| message.parts.get(call.part));
+            let name = match part {
+                Some(Part::ToolCall(call)) => &*call.name,
+                _ => "",
+            };
+            (syntax.result_for_part)(request, *call, AnsweredCall { id, name }, MISSING_RESULT_TEXT)
         }
-        Format::OpenAiChat => format!(r#"{{"role":"tool","tool_call_id":{id},"content":{text}}}"#),
-        Format::OpenAiResponses => match &*kind {
-            "custom_tool_call" => format!(r#"{{"type":"custom_tool_call_output","call_id":{id},"output":{text}}}"#),
-            "apply_patch_call" => {
-                format!(r#"{{"type":"apply_patch_call_output","call_id":{id},"status":"failed","output":{text}}}"#)
-            }
-            "shell_call" => format!(
-                r#"{{"type":"shell_call_output","call_id":{id},"output":[{{"stdout":"","stderr":{text},"outcome":{{"type":"exit","exit_code":1}}}}]}}"#
-            ),
-            _ => format!(r#"{{"type":"function_call_output","call_id":{id},"output":{text}}}"#),
-        },
     }
 }
 
@@ -252,14 +237,14 @@ struct TurnBounds {
 }
 
 impl RepairPlan {
-    fn new(conversation: &Conversation<'_>, format: Format) -> Self {
+    fn new(conversation: &Conversation<'_>, placement: ResultPlacement) -> Self {
         let messages = &conversation.messages;
-        let (calls, early, mut plan) = match_results(messages, format);
-        let turns = turn_bounds(messages, format);
-        let in_flight = in_flight_from(messages, format);
+        let (calls, early, mut plan) = match_results(messages, placement);
+        let turns = turn_bounds(messages, placement);
+        let in_flight = in_flight_from(messages, placement);
         for call in &calls {
             let turn = &turns[call.turn];
-            let before = if format == Format::Anthropic { turn.end } else { turn.results_end };
+            let before = if placement == ResultPlacement::NextUserTurn { turn.end } else { turn.results_end };
             match call.answer {
                 None if call.at.message >= in_flight => {}
                 None => {
@@ -268,8 +253,8 @@ impl RepairPlan {
                         .push((before, ResultInsertion::MissingResult { id: call.id.to_owned(), call: call.at }));
                 }
                 Some(answer) => {
-                    let is_in_place = match format {
-                        Format::OpenAiResponses => answer > call.at,
+                    let is_in_place = match placement {
+                        ResultPlacement::AnywhereAfter => answer > call.at,
                         _ => {
                             (turn.end..turn.results_end).contains(&answer.message)
                                 && turn.first_non_result.is_none_or(|other| answer < other)
@@ -287,7 +272,7 @@ impl RepairPlan {
         plan.removed.extend(early);
         // Stable, so that results keep the order of their calls.
         plan.insertions.sort_by_key(|(before, _)| *before);
-        if format == Format::Anthropic && !plan.removed.is_empty() {
+        if placement == ResultPlacement::NextUserTurn && !plan.removed.is_empty() {
             plan.separate_turns(messages);
         }
         plan
@@ -323,7 +308,10 @@ impl RepairPlan {
 
 /// Matches each call with its result. Returns the calls, the orphaned results, and a plan that already
 /// removes duplicate results.
-fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<MatchedCall<'c>>, Vec<PartId>, RepairPlan) {
+fn match_results<'c>(
+    messages: &'c [Message<'_>],
+    placement: ResultPlacement,
+) -> (Vec<MatchedCall<'c>>, Vec<PartId>, RepairPlan) {
     let mut plan = RepairPlan::default();
     let mut calls: Vec<MatchedCall<'c>> = Vec::new();
     // Later turns may reuse ids: a result answers the latest call of its id.
@@ -332,7 +320,7 @@ fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Matche
     let mut turn = 0;
     for (at, message) in messages.iter().enumerate() {
         let before = at.checked_sub(1).map(|before| &messages[before]);
-        if at > 0 && starts_turn(message, before, format) {
+        if at > 0 && starts_turn(message, before, placement) {
             turn += 1;
         }
         for (index, part) in message.parts.iter().enumerate() {
@@ -341,13 +329,13 @@ fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Matche
                 // Only assistant messages make calls.
                 Part::ToolCall(_) if !message.is_assistant() => {}
                 // A tool search run by the provider has no call id.
-                Part::ToolCall(call) if format == Format::OpenAiResponses && call.name == "tool_search" => {}
-                Part::ToolResult(result) if format == Format::OpenAiResponses && is_tool_search(result) => {}
+                Part::ToolCall(call) if placement == ResultPlacement::AnywhereAfter && call.name == "tool_search" => {}
+                Part::ToolResult(result) if placement == ResultPlacement::AnywhereAfter && is_tool_search(result) => {}
                 Part::ToolCall(call) => {
                     let id = &*call.id;
                     // An item may be answered within its turn; then the id is free again.
                     let is_known = |call: &MatchedCall<'_>| {
-                        call.turn == turn && (format != Format::OpenAiResponses || call.answer.is_none())
+                        call.turn == turn && (placement != ResultPlacement::AnywhereAfter || call.answer.is_none())
                     };
                     if !latest.get(id).is_some_and(|&other| is_known(&calls[other])) {
                         latest.insert(id, calls.len());
@@ -387,20 +375,21 @@ fn match_results<'c>(messages: &'c [Message<'_>], format: Format) -> (Vec<Matche
     (calls, orphans, plan)
 }
 
-/// Returns true if a message starts a turn. In Chat each message is a turn; elsewhere adjacent
+/// Returns true if a message starts a turn. If results follow directly, each message is a turn; elsewhere adjacent
 /// assistant messages are one.
-fn starts_turn(message: &Message<'_>, before: Option<&Message<'_>>, format: Format) -> bool {
-    format == Format::OpenAiChat || !(message.is_assistant() && before.is_some_and(Message::is_assistant))
+fn starts_turn(message: &Message<'_>, before: Option<&Message<'_>>, placement: ResultPlacement) -> bool {
+    placement == ResultPlacement::DirectlyAfter
+        || !(message.is_assistant() && before.is_some_and(Message::is_assistant))
 }
 
-fn turn_bounds(messages: &[Message<'_>], format: Format) -> Vec<TurnBounds> {
+fn turn_bounds(messages: &[Message<'_>], placement: ResultPlacement) -> Vec<TurnBounds> {
     let mut turns: Vec<TurnBounds> = Vec::new();
     // The turn whose results may follow.
     let mut open: Option<usize> = None;
-    let holder = if format == Format::Anthropic { Role::User } else { Role::Tool };
+    let holder = if placement == ResultPlacement::NextUserTurn { Role::User } else { Role::Tool };
     for (at, message) in messages.iter().enumerate() {
         let before = at.checked_sub(1).map(|before| &messages[before]);
-        if at > 0 && !starts_turn(message, before, format) {
+        if at > 0 && !starts_turn(message, before, placement) {
             if let Some(turn) = turns.last_mut() {
                 (turn.end, turn.results_end) = (at + 1, at + 1);
             }
@@ -409,7 +398,7 @@ fn turn_bounds(messages: &[Message<'_>], format: Format) -> Vec<TurnBounds> {
         if message.role == holder {
             if let Some(turn) = open.map(|open| &mut turns[open]) {
                 turn.results_end = at + 1;
-                if format == Format::Anthropic && turn.first_non_result.is_none() {
+                if placement == ResultPlacement::NextUserTurn && turn.first_non_result.is_none() {
                     let other = message.parts.iter().position(|part| !matches!(part, Part::ToolResult(_)));
                     turn.first_non_result = other.map(|part| PartId::new(at, part));
                 }
@@ -423,18 +412,18 @@ fn turn_bounds(messages: &[Message<'_>], format: Format) -> Vec<TurnBounds> {
 }
 
 /// Returns the index of the message from which calls without a result are in flight.
-fn in_flight_from(messages: &[Message<'_>], format: Format) -> usize {
+fn in_flight_from(messages: &[Message<'_>], placement: ResultPlacement) -> usize {
     let only_results = |message: &Message<'_>| message.parts.iter().all(|part| matches!(part, Part::ToolResult(_)));
-    let is_result_message = |message: &&Message<'_>| match format {
-        Format::OpenAiChat => message.role == Role::Tool,
-        Format::OpenAiResponses => !message.is_assistant() && only_results(message),
-        Format::Anthropic => message.role == Role::User && only_results(message),
+    let is_result_message = |message: &&Message<'_>| match placement {
+        ResultPlacement::DirectlyAfter => message.role == Role::Tool,
+        ResultPlacement::AnywhereAfter => !message.is_assistant() && only_results(message),
+        ResultPlacement::NextUserTurn => message.role == Role::User && only_results(message),
     };
     let end = messages.len() - messages.iter().rev().take_while(is_result_message).count();
     let assistant_count = messages[..end].iter().rev().take_while(|message| message.is_assistant()).count();
-    match (assistant_count, format) {
+    match (assistant_count, placement) {
         (0, _) => messages.len(),
-        (_, Format::OpenAiChat) => end - 1,
+        (_, ResultPlacement::DirectlyAfter) => end - 1,
         _ => end - assistant_count,
     }
 }

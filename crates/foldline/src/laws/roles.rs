@@ -1,24 +1,21 @@
 //! Roles of messages and their order: the rules of the providers. Those of chat templates are in
 //! `chat_template`.
 
-use super::pairing::is_server_result;
-use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, Role};
-use crate::wire::{Format, JsonValue, Request};
+use crate::laws::law::Law;
+use crate::laws::pairing::is_server_result;
+use crate::laws::reasoning::thinking_mode;
+use crate::laws::violation::{RequestLocation, ViolationCollector};
+use crate::wire::{JsonValue, Request};
 
 pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     let messages = &conversation.messages;
     if messages.is_empty() {
         findings.report(Law::MessagesNotEmpty, RequestLocation::Request, "there is no message");
     }
-    let is_anthropic = findings.format() == Format::Anthropic;
+    let rules = findings.rules();
     for (at, message) in messages.iter().enumerate() {
-        let known = match message.role {
-            Role::User | Role::Assistant | Role::System => true,
-            Role::Developer | Role::Tool => !is_anthropic,
-            Role::Other => false,
-        };
-        if !known {
+        if !rules.roles.contains(&message.role) {
             findings.report(
                 Law::KnownRole,
                 RequestLocation::Message(at),
@@ -26,11 +23,14 @@ pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCol
             );
         }
     }
-    if is_anthropic {
-        if let Some(first) = messages.first().filter(|first| first.role != Role::User) {
-            let detail = format_args!("the first message has the role {:?}", first.role);
-            findings.report(Law::FirstIsUser, RequestLocation::Message(0), detail);
-        }
+    // Where instructions are messages, the first one after them counts; see `chat_template`.
+    if !rules.instructions_are_messages
+        && let Some(first) = messages.first().filter(|first| first.role != Role::User)
+    {
+        let detail = format_args!("the first message has the role {:?}", first.role);
+        findings.report(Law::FirstIsUser, RequestLocation::Message(0), detail);
+    }
+    if findings.has_any(&[Law::NoSystemMessage, Law::SystemMessagePosition]) {
         check_system_messages(messages, findings);
     }
 }
@@ -69,7 +69,7 @@ fn check_system_messages(messages: &[Message<'_>], findings: &mut ViolationColle
 }
 
 pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
-    if findings.format() != Format::Anthropic {
+    if !findings.has_any(&[Law::FinalTextTrimmed, Law::NoPrefill, Law::NoPrefillWithThinking]) {
         return;
     }
     let messages = &request.conversation().messages;
@@ -87,7 +87,7 @@ pub(crate) fn check_request(request: &Request<'_>, findings: &mut ViolationColle
     }
     if findings.has(Law::NoPrefill) {
         findings.report(Law::NoPrefill, place, "the model does not accept a prefill");
-    } else if matches!(super::reasoning::thinking_mode(request).as_deref(), Some("enabled" | "adaptive")) {
+    } else if matches!(thinking_mode(request).as_deref(), Some("enabled" | "adaptive")) {
         findings.report(Law::NoPrefillWithThinking, place, "thinking is on");
     }
 }

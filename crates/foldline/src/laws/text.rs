@@ -1,30 +1,29 @@
 //! Texts that must not be empty, blank or too long, and messages that must not be empty.
 
-use super::pairing::exceeds_chars;
-use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::text::LazyText;
 use crate::conversation::{Conversation, Message, Part, PartId};
-use crate::wire::{Format, JsonValue, Request};
+use crate::laws::law::Law;
+use crate::laws::pairing::exceeds_chars;
+use crate::laws::violation::{RequestLocation, ViolationCollector};
+use crate::wire::rules::{AssistantContent, EmptyResult};
+use crate::wire::{JsonValue, Request};
 
-/// Longest text, in characters (Chat).
-const MAX_TEXT_CHARS: usize = 1_048_576;
-/// Longest output, in characters (Responses).
-const MAX_OUTPUT_CHARS: usize = 10_485_760;
 /// Maximum number of calls in one message (Chat).
 const MAX_CALLS_PER_MESSAGE: usize = 128;
 
 pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let conversation = request.conversation();
     // An empty result is wrong only as a list: `"content": ""` means that the tool had no output.
-    check_parts(conversation, |at| request.format() != Format::Anthropic || !request.is_string_result(at), findings);
-    if findings.format() == Format::Anthropic && request.top_level().get("system").is_some_and(JsonValue::is_array) {
+    let accepts_empty = findings.rules().empty_result == EmptyResult::Accepted;
+    check_parts(conversation, |at| !accepts_empty || !request.is_string_result(at), findings);
+    if request.top_level().get("system").is_some_and(JsonValue::is_array) {
         for (at, part) in conversation.system.iter().enumerate() {
             if matches!(part, Part::Text { text } if text.is_blank()) {
                 findings.report(Law::TextNotBlank, RequestLocation::Instruction(at), "a blank text");
             }
         }
     }
-    if findings.format() == Format::OpenAiChat {
+    if findings.rules().assistant_content == AssistantContent::VisiblePart {
         for (at, message) in conversation.messages.iter().enumerate().filter(|(_, message)| message.is_assistant()) {
             check_chat_calls(request, message, at, findings);
         }
@@ -33,7 +32,7 @@ pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
 
 pub(crate) fn check_conversation(conversation: &Conversation<'_>, findings: &mut ViolationCollector<'_>) {
     check_parts(conversation, |_| false, findings);
-    if findings.format() == Format::OpenAiChat {
+    if findings.rules().assistant_content == AssistantContent::VisiblePart {
         for (at, message) in conversation.messages.iter().enumerate() {
             if message.is_assistant() && !has_visible_content(message) {
                 findings.report(Law::HasContent, RequestLocation::Message(at), "neither content nor calls");
@@ -48,17 +47,14 @@ fn check_parts(
     findings: &mut ViolationCollector<'_>,
 ) {
     let checks_blank = findings.has(Law::TextNotBlank);
-    let limit = match findings.format() {
-        _ if !findings.has(Law::TextLength) => usize::MAX,
-        Format::OpenAiResponses => MAX_OUTPUT_CHARS,
-        _ => MAX_TEXT_CHARS,
-    };
+    let rules = findings.rules();
+    let limit = if findings.has(Law::TextLength) { rules.max_text_chars } else { usize::MAX };
     let messages = &conversation.messages;
     for (at, message) in messages.iter().enumerate() {
         let final_assistant = message.is_assistant() && at + 1 == messages.len();
-        // Chat checks assistant messages separately, together with their calls.
+        // Where calls count as content, assistant messages are checked together with them.
         let is_checked_elsewhere =
-            message.is_assistant() && (at + 1 == messages.len() || findings.format() == Format::OpenAiChat);
+            final_assistant || message.is_assistant() && rules.assistant_content == AssistantContent::VisiblePart;
         if message.parts.is_empty() && !is_checked_elsewhere {
             findings.report(Law::HasContent, RequestLocation::Message(at), "the message has no content");
         }

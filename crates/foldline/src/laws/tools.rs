@@ -4,18 +4,16 @@ use std::collections::HashSet;
 
 use memchr::memmem;
 
-use super::{Law, RequestLocation, ViolationCollector};
 use crate::conversation::{Conversation, Message, Part, PartId, ToolDefinition};
-use crate::wire::{Format, JsonObject, JsonValue, Request, parse_document};
+use crate::laws::law::Law;
+use crate::laws::reasoning::thinking_mode;
+use crate::laws::violation::{RequestLocation, ViolationCollector};
+use crate::wire::{JsonObject, JsonValue, Request, parse_document};
 
 /// Maximum number of tools in a request (Chat).
 const MAX_TOOLS: usize = 128;
 /// Maximum number of tools that are loaded on demand (Anthropic).
 const MAX_DEFERRED_TOOLS: usize = 10_000;
-/// Longest tool name, in characters.
-const MAX_TOOL_NAME_CHARS: usize = 64;
-/// Longest tool name, in characters (Anthropic).
-const MAX_ANTHROPIC_TOOL_NAME_CHARS: usize = 128;
 
 pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>) {
     let conversation = request.conversation();
@@ -28,24 +26,24 @@ pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
         findings.report(Law::ToolCount, RequestLocation::Field("tools"), format_args!("{} tools", tools.len()));
     }
     check_names(tools, findings);
-    match findings.format() {
-        Format::Anthropic => {
-            let uses_tools = |message: &Message<'_>| message.has_results() || message.calls().next().is_some();
-            if tools.is_empty() && !request.is_continuation() && conversation.messages.iter().any(uses_tools) {
-                findings.report(
-                    Law::ToolsDeclared,
-                    RequestLocation::Field("tools"),
-                    "tools are used but none is declared",
-                );
-            }
-            check_references(conversation, findings);
-            if field.is_some_and(|field| contains(field.raw(), "\"defer_loading\"")) {
-                check_deferred(tools, findings);
-            }
-            check_forced_choice(request, findings);
+    if findings.has(Law::ToolsDeclared) {
+        let uses_tools = |message: &Message<'_>| message.has_results() || message.calls().next().is_some();
+        if tools.is_empty() && !request.is_continuation() && conversation.messages.iter().any(uses_tools) {
+            let place = RequestLocation::Field("tools");
+            findings.report(Law::ToolsDeclared, place, "tools are used but none is declared");
         }
-        Format::OpenAiChat => check_choice(request, findings),
-        Format::OpenAiResponses => {}
+    }
+    if findings.has(Law::ReferenceDeclared) {
+        check_references(conversation, findings);
+    }
+    if findings.has(Law::SomeToolLoaded) && field.is_some_and(|field| contains(field.raw(), "\"defer_loading\"")) {
+        check_deferred(tools, findings);
+    }
+    if findings.has_any(&[Law::NoForcedTool, Law::NoForcedToolWithThinking]) {
+        check_forced_choice(request, findings);
+    }
+    if findings.has_any(&[Law::ChoiceNeedsTools, Law::ChoiceDeclared]) {
+        check_choice(request, findings);
     }
     if findings.has(Law::StrictSchema) {
         check_strict_schemas(tools, findings);
@@ -62,10 +60,7 @@ fn parse_definition<'t>(tool: &'t ToolDefinition<'_>) -> Option<JsonObject<'t>> 
 
 fn check_names(tools: &[ToolDefinition<'_>], findings: &mut ViolationCollector<'_>) {
     let mut seen = HashSet::new();
-    let max_chars = match findings.format() {
-        Format::Anthropic => MAX_ANTHROPIC_TOOL_NAME_CHARS,
-        Format::OpenAiChat | Format::OpenAiResponses => MAX_TOOL_NAME_CHARS,
-    };
+    let max_chars = findings.rules().max_tool_name_chars;
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     for (at, ToolDefinition { name, .. }) in tools.iter().enumerate() {
         let place = RequestLocation::Tool(at);
@@ -141,7 +136,7 @@ fn check_forced_choice(request: &Request<'_>, findings: &mut ViolationCollector<
     }
     let place = RequestLocation::Field("tool_choice");
     findings.report(Law::NoForcedTool, place, format_args!("its type is `{kind}`"));
-    if super::reasoning::thinking_mode(request).as_deref() == Some("enabled") {
+    if thinking_mode(request).as_deref() == Some("enabled") {
         findings.report(
             Law::NoForcedToolWithThinking,
             place,

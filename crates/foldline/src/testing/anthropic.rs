@@ -1,9 +1,27 @@
 //! Samples of Anthropic Messages.
 
-use super::json::{JsonFields, SampleJson};
-use super::{IMAGE_URL, SampleImage, SampleRequest, SampleRound, SampleTurn, SampleWriter, text_block};
 use crate::conversation::{ImagePart, MediaSource, OpaqueBlock, Part, ReasoningPart, Role};
+use crate::testing::json::{JsonFields, SampleJson};
+use crate::testing::sample::{
+    IMAGE_URL, SampleDialect, SampleImage, SampleRequest, SampleRound, SampleTurn, SampleWriter, TOOL_DESCRIPTION,
+    text_block, tool_schema,
+};
 use crate::wire::Format;
+
+pub(crate) static SAMPLES: SampleDialect = SampleDialect {
+    format: Format::Anthropic,
+    write: |writer, turns| writer.write_anthropic(turns),
+    tool_declaration: |name| {
+        SampleJson::Object(vec![
+            ("name", SampleJson::text(name)),
+            ("description", SampleJson::text(TOOL_DESCRIPTION)),
+            ("input_schema", tool_schema()),
+        ])
+    },
+    has_free_text_tools: false,
+    has_images_in_results: true,
+    marks_failed_results: true,
+};
 
 impl SampleWriter<'_> {
     pub(crate) fn write_anthropic(mut self, turns: &[SampleTurn]) -> SampleRequest {
@@ -63,7 +81,7 @@ impl SampleWriter<'_> {
                 },
             ));
         }
-        self.finish(Format::Anthropic, model, system, rest)
+        self.finish(&SAMPLES, model, system, rest)
     }
 
     fn write_anthropic_round(&mut self, round: &SampleRound, thought: Option<String>) {
@@ -106,7 +124,7 @@ impl SampleWriter<'_> {
         let mut ids = Vec::new();
         for call in &round.calls {
             let id = self.next_id("toolu_0");
-            let part = call.part(&id, Format::Anthropic, &mut self.quirks);
+            let part = call.part(&id, &SAMPLES, &mut self.quirks);
             if let Part::ToolCall(tool_call) = &part {
                 content.push(SampleJson::Object(vec![
                     ("type", SampleJson::text("tool_use")),
@@ -129,7 +147,7 @@ impl SampleWriter<'_> {
         let mut parts = Vec::new();
         let mut content = Vec::new();
         for (call, id) in self.results_in_order(round, &ids) {
-            let result = call.tool_result(&id, Format::Anthropic);
+            let result = call.tool_result(&id, &SAMPLES);
             let result_content = match result.only_text() {
                 Some(text) => SampleJson::text(text.to_owned()),
                 None => SampleJson::List(result.content.iter().map(anthropic_block).collect()),

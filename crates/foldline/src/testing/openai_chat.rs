@@ -2,8 +2,23 @@
 
 use crate::conversation::{CallArguments, Part, Role};
 use crate::testing::json::{JsonFields, SampleJson};
-use crate::testing::{SampleImage, SampleRequest, SampleRound, SampleTurn, SampleWriter, image_of, text_block};
+use crate::testing::sample::{
+    SampleDialect, SampleImage, SampleRequest, SampleRound, SampleTurn, SampleWriter, image_of, openai_definition,
+    text_block,
+};
 use crate::wire::Format;
+
+pub(crate) static SAMPLES: SampleDialect = SampleDialect {
+    format: Format::OpenAiChat,
+    write: |writer, turns| writer.write_chat(turns),
+    tool_declaration: |name| {
+        let (kind, definition) = openai_definition(name);
+        SampleJson::Object(vec![("type", SampleJson::text(kind)), (kind, SampleJson::Object(definition))])
+    },
+    has_free_text_tools: true,
+    has_images_in_results: false,
+    marks_failed_results: false,
+};
 
 impl SampleWriter<'_> {
     pub(crate) fn write_chat(mut self, turns: &[SampleTurn]) -> SampleRequest {
@@ -47,7 +62,7 @@ impl SampleWriter<'_> {
                 }
             }
         }
-        self.finish(Format::OpenAiChat, model, Vec::new(), vec![("stream", SampleJson::raw("true"))])
+        self.finish(&SAMPLES, model, Vec::new(), vec![("stream", SampleJson::raw("true"))])
     }
 
     fn write_chat_round(&mut self, round: &SampleRound, reasons: bool) {
@@ -70,7 +85,7 @@ impl SampleWriter<'_> {
         let mut calls = Vec::new();
         for call in &round.calls {
             let id = self.next_id("call_");
-            let part = call.part(&id, Format::OpenAiChat, &mut self.quirks);
+            let part = call.part(&id, &SAMPLES, &mut self.quirks);
             if let Part::ToolCall(tool_call) = &part {
                 let (kind, key) = match tool_call.arguments {
                     CallArguments::Json(_) => ("function", "arguments"),
@@ -94,7 +109,7 @@ impl SampleWriter<'_> {
         }
         self.push_message(Role::Assistant, parts, json);
         for (call, id) in self.results_in_order(round, &ids) {
-            let result = call.tool_result(&id, Format::OpenAiChat);
+            let result = call.tool_result(&id, &SAMPLES);
             let content = match result.only_text() {
                 Some(text) => SampleJson::text(text.to_owned()),
                 None => SampleJson::List(result.content.iter().map(chat_block).collect()),

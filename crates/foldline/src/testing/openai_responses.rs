@@ -2,8 +2,24 @@
 
 use crate::conversation::{CallArguments, Message, OpaqueBlock, Part, ReasoningPart, Role};
 use crate::testing::json::{JsonFields, SampleJson};
-use crate::testing::{SampleImage, SampleRequest, SampleRound, SampleTurn, SampleWriter, image_of, text_block};
+use crate::testing::sample::{
+    SampleDialect, SampleImage, SampleRequest, SampleRound, SampleTurn, SampleWriter, image_of, openai_definition,
+    text_block,
+};
 use crate::wire::Format;
+
+pub(crate) static SAMPLES: SampleDialect = SampleDialect {
+    format: Format::OpenAiResponses,
+    write: |writer, turns| writer.write_responses(turns),
+    tool_declaration: |name| {
+        let (kind, mut definition) = openai_definition(name);
+        definition.insert(0, ("type", SampleJson::text(kind)));
+        SampleJson::Object(definition)
+    },
+    has_free_text_tools: true,
+    has_images_in_results: true,
+    marks_failed_results: false,
+};
 
 impl SampleWriter<'_> {
     pub(crate) fn write_responses(mut self, turns: &[SampleTurn]) -> SampleRequest {
@@ -39,7 +55,7 @@ impl SampleWriter<'_> {
             system.push(Part::text(text.clone()));
             rest.push(("instructions", SampleJson::text(text.clone())));
         }
-        self.finish(Format::OpenAiResponses, model, system, rest)
+        self.finish(&SAMPLES, model, system, rest)
     }
 
     /// Adds an item of the model, with the server's id if the sample has ids.
@@ -93,7 +109,7 @@ impl SampleWriter<'_> {
         let mut ids = Vec::new();
         for call in &round.calls {
             let id = self.next_id("call_");
-            let part = call.part(&id, Format::OpenAiResponses, &mut self.quirks);
+            let part = call.part(&id, &SAMPLES, &mut self.quirks);
             if let Part::ToolCall(tool_call) = &part {
                 let (kind, prefix, key) = match tool_call.arguments {
                     CallArguments::Json(_) => ("function_call", "fc_", "arguments"),
@@ -109,11 +125,11 @@ impl SampleWriter<'_> {
             ids.push(id);
         }
         for (call, id) in self.results_in_order(round, &ids) {
-            let kind = match call.is_free_text(Format::OpenAiResponses) {
+            let kind = match call.is_free_text(&SAMPLES) {
                 false => "function_call_output",
                 true => "custom_tool_call_output",
             };
-            let result = call.tool_result(&id, Format::OpenAiResponses);
+            let result = call.tool_result(&id, &SAMPLES);
             let output = match result.only_text() {
                 Some(text) => SampleJson::text(text.to_owned()),
                 None => SampleJson::List(result.content.iter().map(responses_block).collect()),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use super::*;
-use crate::conversation::{CallArguments, PartId, ToolCall};
+use crate::conversation::{CallArguments, Conversation, Message, Part, PartId, Role, ToolCall, ToolDefinition};
 use crate::error::ErrorKind;
 use crate::testing::{SampleRequest, sample_text, samples};
 

@@ -1,5 +1,89 @@
-//! Provider dialects: one folder per wire format, with the same files in each.
+//! Provider dialects: the table, and one folder per dialect with the same files in each.
+//!
+//! A new dialect is a folder, an identifier in [`Format`] and a row in [`DIALECTS`].
 
 pub(crate) mod anthropic;
+pub(crate) mod openai;
 pub(crate) mod openai_chat;
 pub(crate) mod openai_responses;
+pub(crate) mod row;
+
+use crate::wire::dialect::row::Dialect;
+use crate::wire::endpoint::ConversationEndpoint;
+use crate::wire::format::Format;
+use crate::wire::json::scan::{JsonObject, parse_document};
+use crate::wire::request::utf8_text;
+
+/// All dialects, in the order of [`Format`].
+pub(crate) static DIALECTS: [&Dialect; 3] = [&openai_chat::DIALECT, &openai_responses::DIALECT, &anthropic::DIALECT];
+
+impl Format {
+    /// Returns the row of the table of dialects.
+    pub fn dialect(self) -> &'static Dialect {
+        DIALECTS[self as usize]
+    }
+
+    /// Returns all formats.
+    pub fn all() -> impl ExactSizeIterator<Item = Format> {
+        DIALECTS.iter().map(|dialect| dialect.format)
+    }
+
+    /// Returns the name used in flags and settings.
+    pub fn name(self) -> &'static str {
+        self.dialect().name
+    }
+
+    /// Detects the dialect of a body from fields that only one dialect has, and falls back to Chat Completions. Returns
+    /// `None` if the body is not a JSON object or array.
+    pub fn detect(body: &[u8]) -> Option<Format> {
+        let document = parse_document(utf8_text(body).ok()?).ok()?;
+        let top = match (document.is_object(), document.is_array()) {
+            (true, _) => document.object(),
+            (_, true) => JsonObject::new(document, Vec::new()),
+            _ => return None,
+        };
+        let find = |is_marked: &dyn Fn(&Dialect) -> bool| DIALECTS.iter().copied().find(|dialect| is_marked(dialect));
+        let in_message = |message: &JsonObject<'_>| {
+            find(&|dialect| (dialect.marks.in_message)(message)).or_else(|| {
+                message.elements("content").iter().find_map(|block| {
+                    let kind = block.string("type")?;
+                    find(&|dialect| dialect.marks.block_types.contains(&&*kind))
+                })
+            })
+        };
+        let found = find(&|dialect| (dialect.marks.in_body)(&top))
+            .or_else(|| top.get("messages").unwrap_or(document).elements().iter().find_map(in_message))
+            .or_else(|| {
+                let tools = top.elements("tools");
+                tools.iter().find_map(|tool| find(&|dialect| (dialect.marks.in_tool)(tool)))
+            });
+        Some(found.map_or(Format::OpenAiChat, |dialect| dialect.format))
+    }
+}
+
+impl Dialect {
+    /// Returns all dialects.
+    pub fn all() -> impl ExactSizeIterator<Item = &'static Dialect> {
+        DIALECTS.iter().copied()
+    }
+
+    /// Returns the dialect of the conversation that requests to a path carry, and what the path states about them. The
+    /// query is ignored.
+    pub fn for_path(path: &str) -> Option<(&'static Dialect, ConversationEndpoint<'_>)> {
+        let path = path.split('?').next().unwrap_or(path);
+        DIALECTS.iter().find_map(|dialect| Some((*dialect, (dialect.endpoint)(path)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_is_in_the_order_of_the_identifiers() {
+        for (at, dialect) in DIALECTS.iter().enumerate() {
+            assert_eq!(dialect.format as usize, at, "{}", dialect.name);
+            assert_eq!(serde_json::to_value(dialect.format).unwrap(), dialect.name);
+        }
+    }
+}

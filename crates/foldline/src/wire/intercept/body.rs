@@ -1,13 +1,12 @@
 //! Merges the rounds of an answer without streaming: several JSON bodies become one.
 
 use crate::error::Error;
-use crate::wire::Format;
-use crate::wire::dialect::{anthropic, openai_chat, openai_responses};
-use crate::wire::intercept::{FinishedAnswer, InterceptedCalls, ReportedId, RoundEnd, RoundState, Usage, hidden_calls};
+use crate::wire::format::Format;
+use crate::wire::intercept::calls::{FinishedAnswer, InterceptedCalls, hidden_calls};
+use crate::wire::intercept::round::{ReportedId, RoundEnd, RoundState};
 use crate::wire::json::scan;
 use crate::wire::json::scan::JsonObject;
-use crate::wire::json::write::json_array;
-use crate::wire::response::Response;
+use crate::wire::response::{Response, Usage};
 
 /// Merges the rounds of one answer into one body.
 ///
@@ -77,6 +76,7 @@ impl BodySplicer {
 
     /// Processes the body of the next round. Fails if it is not a response.
     pub fn push_round(&mut self, body: &[u8]) -> Result<BodyOutcome, Error> {
+        let syntax = &self.format.dialect().intercept;
         let response = Response::parse(self.format, body)?;
         let calls = hidden_calls(&response, &self.tool);
         self.round.hidden_calls = calls.len();
@@ -91,66 +91,31 @@ impl BodySplicer {
         let total = self.round.total_usage(usage);
         let intercepted = (self.round.end != Some(RoundEnd::Stopped) && !calls.is_empty()).then(|| InterceptedCalls {
             format: self.format,
+            tool: self.tool.clone(),
             calls,
-            turn_json: self.turn_json(&object),
+            turn_json: (syntax.body_turn)(&object),
             usage,
             response_id: response.id.as_deref().map(str::to_owned),
-            position: self.position(&object),
+            position: self.with_all_bodies(&object, |bodies| (syntax.body_position)(bodies, &self.tool)),
         });
         if let (true, Some(intercepted)) = (self.round.continues(), intercepted.clone()) {
             self.round = RoundState { number: self.round.number + 1, earlier_usage: total, ..RoundState::default() };
             self.earlier_bodies.push(text);
             return Ok(BodyOutcome::Continue(intercepted));
         }
-        let merged = self.merged_body(&object).map_or_else(|| body.to_vec(), String::into_bytes);
+        let merged = self
+            .with_all_bodies(&object, |bodies| (syntax.merged_body)(bodies, &self.round, &self.tool, self.reported_id));
+        let merged = merged.map_or_else(|| body.to_vec(), String::into_bytes);
         let finished =
             Box::new(FinishedAnswer { response: response.into_owned(), usage: total, mixed_calls: intercepted });
         Ok(BodyOutcome::Finished { body: merged, finished })
     }
 
-    /// Returns the model's output verbatim.
-    fn turn_json(&self, body: &JsonObject<'_>) -> Vec<String> {
-        match self.format {
-            Format::Anthropic => {
-                let blank = |block: &&JsonObject<'_>| {
-                    block.string("type").as_deref() == Some("text") && block.string("text").as_deref() == Some("")
-                };
-                let content = body.elements("content");
-                let blocks = content.iter().filter(|block| !blank(block)).map(|block| block.value.raw());
-                vec![format!(r#"{{"role":"assistant","content":{}}}"#, json_array(blocks))]
-            }
-            Format::OpenAiChat => {
-                let message = openai_chat::intercept::first_message(body);
-                message.map(|message| message.value.raw().to_owned()).into_iter().collect()
-            }
-            Format::OpenAiResponses => body.elements("output").iter().map(|item| item.value.raw().to_owned()).collect(),
-        }
-    }
-
-    /// Returns the position of this round's calls in the client's copy.
-    fn position(&self, body: &JsonObject<'_>) -> u64 {
-        let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
-        let bodies: Vec<JsonObject<'_>> =
-            earlier.iter().map(|document| document.object()).chain([body.clone()]).collect();
-        match self.format {
-            Format::Anthropic => anthropic::intercept::visible_blocks(&bodies, &self.tool).len() as u64,
-            Format::OpenAiChat => openai_chat::intercept::joined_text(&bodies).len() as u64,
-            Format::OpenAiResponses => openai_responses::intercept::visible_items(&bodies, &self.tool).len() as u64,
-        }
-    }
-
-    /// Returns the body for the client; `None` if it is the last round's body unchanged.
-    fn merged_body(&self, last: &JsonObject<'_>) -> Option<String> {
+    /// Calls a function with the bodies of all rounds, of which this is the last.
+    fn with_all_bodies<T>(&self, last: &JsonObject<'_>, read: impl FnOnce(&[JsonObject<'_>]) -> T) -> T {
         let earlier: Vec<_> = self.earlier_bodies.iter().filter_map(|text| scan::parse_document(text).ok()).collect();
         let bodies: Vec<JsonObject<'_>> =
             earlier.iter().map(|document| document.object()).chain([last.clone()]).collect();
-        match self.format {
-            Format::OpenAiResponses => {
-                openai_responses::intercept::merged_body(&bodies, &self.round, &self.tool, self.reported_id)
-            }
-            _ if self.round.is_first() && self.round.hidden_calls == 0 => None,
-            Format::Anthropic => Some(anthropic::intercept::merged_body(&bodies, &self.round, &self.tool)),
-            Format::OpenAiChat => Some(openai_chat::intercept::merged_body(&bodies, &self.round, &self.tool)),
-        }
+        read(&bodies)
     }
 }

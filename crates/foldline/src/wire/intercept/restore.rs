@@ -6,30 +6,28 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::intercept::InterceptedCalls;
-use crate::wire::json::scan;
+use crate::wire::intercept::calls::InterceptedCalls;
 use crate::wire::json::scan::JsonObject;
 use crate::wire::json::splice::RequestEdit;
-use crate::wire::json::write::{FieldChange, json_array, quoted, with_changed_fields};
-use crate::wire::{Format, Request};
+use crate::wire::request::Request;
 
 /// One round of hidden calls with their results, which the client's copy of an answer lacks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HiddenRound {
     /// Position in the client's copy; see [`InterceptedCalls::position`].
-    position: u64,
+    pub(crate) position: u64,
     /// The model's verbatim output of this round.
-    turn_json: Vec<String>,
+    pub(crate) turn_json: Vec<String>,
     /// The results of the hidden calls, as elements of the list of messages.
-    results: Vec<String>,
+    pub(crate) results: Vec<String>,
     /// The ids of the hidden calls.
-    call_ids: Vec<String>,
-    other_calls: OtherCalls,
+    pub(crate) call_ids: Vec<String>,
+    pub(crate) other_calls: OtherCalls,
 }
 
 /// The other calls in a round with hidden calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum OtherCalls {
+pub(crate) enum OtherCalls {
     /// No client calls: the answer continued in the next round.
     Absent,
     /// Client calls, which end the answer: the client sends their results in its next message.
@@ -59,10 +57,7 @@ impl Request<'_> {
     /// Returns the edits that restore hidden calls in the answer that begins with this message, or `None` if the
     /// message is not a copy of that answer.
     pub fn restore_hidden_calls(&self, answer: usize, gaps: &[HiddenRound]) -> Option<Vec<RequestEdit>> {
-        match self.format() {
-            Format::OpenAiResponses => self.restore_in_items(answer, gaps),
-            Format::OpenAiChat | Format::Anthropic => self.restore_in_message(answer, gaps),
-        }
+        (self.format().dialect().intercept.restore)(self, answer, gaps)
     }
 
     /// Returns the edits that add the results of hidden calls to a request which continues a stored response: the
@@ -71,196 +66,61 @@ impl Request<'_> {
         let last = gaps.last().filter(|gap| gap.other_calls == OtherCalls::FromClient)?;
         Some(last.results.iter().map(|json| RequestEdit::InsertJson { before: 0, json: json.clone() }).collect())
     }
+}
 
-    /// Inserts the hidden items between the client's, each at its position. Reasoning that the client omitted stays
-    /// omitted; a call then loses the id through which the provider would require it (R3.1).
-    fn restore_in_items(&self, answer: usize, gaps: &[HiddenRound]) -> Option<Vec<RequestEdit>> {
-        let (mut at, mut reasoning_omitted, mut edits) = (answer, false, Vec::new());
-        for gap in gaps {
-            for json in &gap.turn_json {
-                let recorded = scan::parse_document(json).ok()?.object();
-                let id = recorded.string("call_id");
-                if id.is_some_and(|id| gap.call_ids.iter().any(|call| *call == *id)) {
-                    let json = if reasoning_omitted {
-                        with_changed_fields(&recorded, &[("id", FieldChange::Remove)])
-                    } else {
-                        json.clone()
-                    };
-                    edits.push(RequestEdit::InsertJson { before: at, json });
-                } else if self.message_value(at).is_some_and(|copied| is_same_item(&recorded, &copied.object())) {
-                    at += 1;
-                } else if item_type(&recorded) == "reasoning" {
-                    reasoning_omitted = true;
-                } else {
-                    return None;
-                }
-            }
-            edits.extend(gap.results.iter().map(|json| RequestEdit::InsertJson { before: at, json: json.clone() }));
-        }
-        Some(edits)
-    }
+/// The form of an answer that is one message, as the client copies it.
+pub(crate) struct CopiedMessage {
+    /// Returns true if the copy, from a position, contains the visible output of a round.
+    pub(crate) matches_round: fn(&JsonObject<'_>, u64, &HiddenRound) -> bool,
+    /// Returns the part of the copy, from a position, that the last round generated.
+    pub(crate) final_round: fn(&JsonObject<'_>, u64) -> Option<String>,
+    /// Returns the edits that add the results of a last round with calls of both kinds to the client's results.
+    pub(crate) mixed_results: fn(&Request<'_>, usize, &HiddenRound) -> Option<Vec<RequestEdit>>,
+}
 
+impl CopiedMessage {
     /// Replaces the client's one message by the rounds that it was merged from.
-    fn restore_in_message(&self, answer: usize, gaps: &[HiddenRound]) -> Option<Vec<RequestEdit>> {
-        let copy = self.message_value(answer).filter(|_| self.conversation().messages[answer].is_assistant())?.object();
-        let stripped = (!has_thinking(&copy)).then(|| without_thinking(gaps));
-        let gaps = stripped.as_deref().unwrap_or(gaps);
+    pub(crate) fn restore(
+        &self,
+        request: &Request<'_>,
+        answer: usize,
+        gaps: &[HiddenRound],
+    ) -> Option<Vec<RequestEdit>> {
+        let copy = assistant_copy(request, answer)?;
         let mut elements = Vec::new();
         let mut start = 0;
+        let mut results = Vec::new();
         for gap in gaps {
-            if !matches_round(self.format(), &copy, start, gap) {
+            if !(self.matches_round)(&copy, start, gap) {
                 return None;
             }
             elements.extend(gap.turn_json.iter().cloned());
             if gap.other_calls == OtherCalls::FromClient {
-                return self.restore_mixed_round(answer, elements, gap);
+                results = (self.mixed_results)(request, answer, gap)?;
+                break;
             }
             elements.extend(gap.results.iter().cloned());
             start = gap.position;
         }
-        elements.extend(final_round_json(self.format(), &copy, start));
+        if gaps.iter().all(|gap| gap.other_calls == OtherCalls::Absent) {
+            elements.extend((self.final_round)(&copy, start));
+        }
         let insert = |json| RequestEdit::InsertJson { before: answer, json };
-        Some(std::iter::once(RequestEdit::DropMessage(answer)).chain(elements.into_iter().map(insert)).collect())
-    }
-
-    /// Restores a final round with calls of both kinds; their results go into one message.
-    fn restore_mixed_round(&self, answer: usize, elements: Vec<String>, gap: &HiddenRound) -> Option<Vec<RequestEdit>> {
-        let insert = |before, json| RequestEdit::InsertJson { before, json };
-        let mut edits = vec![RequestEdit::DropMessage(answer)];
-        edits.extend(elements.into_iter().map(|json| insert(answer, json)));
-        match self.format() {
-            Format::Anthropic => {
-                let next = self.message_value(answer + 1)?.object();
-                let hidden = gap.results.iter().filter_map(|message| scan::parse_document(message).ok());
-                let hidden: Vec<_> =
-                    hidden.flat_map(|message| message.object().elements("content").into_owned()).collect();
-                let visible = content_blocks(&next)?;
-                let content =
-                    json_array(hidden.iter().map(|block| block.value.raw()).chain(visible.iter().map(String::as_str)));
-                edits.push(RequestEdit::DropMessage(answer + 1));
-                edits.push(insert(answer + 1, with_changed_fields(&next, &[("content", FieldChange::Set(content))])));
-            }
-            _ => edits.extend(gap.results.iter().map(|json| insert(answer + 1, json.clone()))),
-        }
-        Some(edits)
+        let replaced = std::iter::once(RequestEdit::DropMessage(answer)).chain(elements.into_iter().map(insert));
+        Some(replaced.chain(results).collect())
     }
 }
 
-/// Returns the blocks of a message's content as JSON; a plain string is one text block.
-fn content_blocks(message: &JsonObject<'_>) -> Option<Vec<String>> {
-    if let Some(text) = message.string("content") {
-        return Some(vec![format!(r#"{{"type":"text","text":{}}}"#, quoted(&text))]);
-    }
-    let content = message.get("content").filter(|value| value.is_array())?;
-    Some(content.elements().iter().map(|block| block.value.raw().to_owned()).collect())
-}
-
-/// Types of blocks with reasoning.
-const THINKING_BLOCK_TYPES: [&str; 2] = ["thinking", "redacted_thinking"];
-
-fn is_thinking(block: &JsonObject<'_>) -> bool {
-    block.string("type").is_some_and(|kind| THINKING_BLOCK_TYPES.contains(&&*kind))
-}
-
-fn has_thinking(message: &JsonObject<'_>) -> bool {
-    message.elements("content").iter().any(is_thinking)
-}
-
-/// Removes the reasoning from recorded rounds, for a client's copy without reasoning, as Claude Code sends some. What
-/// the client removed stays removed, since reasoning must be one unbroken run (A3.8).
-fn without_thinking(gaps: &[HiddenRound]) -> Vec<HiddenRound> {
-    let mut removed = 0;
-    let strip = |gap: &HiddenRound| {
-        let mut gap = gap.clone();
-        for element in &mut gap.turn_json {
-            let Ok(turn) = scan::parse_document(element).map(|document| document.object()) else { continue };
-            let blocks = turn.elements("content");
-            let kept: Vec<&JsonObject<'_>> = blocks.iter().filter(|block| !is_thinking(block)).collect();
-            if kept.len() < blocks.len() {
-                removed += (blocks.len() - kept.len()) as u64;
-                let content = json_array(kept.iter().map(|block| block.value.raw()));
-                *element = with_changed_fields(&turn, &[("content", FieldChange::Set(content))]);
-            }
-        }
-        gap.position = gap.position.saturating_sub(removed);
-        gap
-    };
-    gaps.iter().map(strip).collect()
-}
-
-/// Returns the type of an item; a message may omit it.
-fn item_type(item: &JsonObject<'_>) -> String {
-    item.string("type").map_or_else(|| "message".to_owned(), |kind| kind.into_owned())
-}
-
-/// Returns true if two items have the same type, and the same call id if they are calls.
-fn is_same_item(recorded: &JsonObject<'_>, copied: &JsonObject<'_>) -> bool {
-    item_type(recorded) == item_type(copied) && recorded.string("call_id") == copied.string("call_id")
-}
-
-/// Returns true if the client's copy, from position `start`, contains the visible output of this round.
-fn matches_round(format: Format, copy: &JsonObject<'_>, start: u64, gap: &HiddenRound) -> bool {
-    let Some(turn) = gap.turn_json.first().and_then(|turn| scan::parse_document(turn).ok()) else { return false };
-    let turn = turn.object();
-    match format {
-        Format::OpenAiChat => {
-            let recorded = turn.string("content").unwrap_or_default();
-            let copied = copy.string("content").unwrap_or_default();
-            usize::try_from(start)
-                .is_ok_and(|start| copied.get(start..).is_some_and(|text| text.starts_with(&*recorded)))
-        }
-        _ => {
-            let Some(copied) = content_blocks(copy) else { return false };
-            let is_hidden = |block: &&JsonObject<'_>| {
-                block.string("id").is_some_and(|id| gap.call_ids.iter().any(|call_id| *call_id == *id))
-            };
-            let recorded = turn.elements("content");
-            let mut recorded = recorded.iter().filter(|block| !is_hidden(block));
-            let mut copied = copied.iter().skip(usize::try_from(start).unwrap_or(usize::MAX));
-            recorded.all(|recorded| {
-                let copied =
-                    copied.next().and_then(|block| scan::parse_document(block).ok()).map(|block| block.object());
-                copied.is_some_and(|copied| is_same_block(recorded, &copied))
-            })
-        }
-    }
-}
-
-/// Returns true if two blocks have the same type and the same text, id and signature.
-fn is_same_block(recorded: &JsonObject<'_>, copied: &JsonObject<'_>) -> bool {
-    ["type", "text", "id", "signature"].iter().all(|key| recorded.string(key) == copied.string(key))
-}
-
-/// Returns the part of the client's copy that the last round generated.
-fn final_round_json(format: Format, copy: &JsonObject<'_>, start: u64) -> Option<String> {
-    let start = usize::try_from(start).ok()?;
-    match format {
-        Format::OpenAiChat => {
-            let text = copy.string("content").unwrap_or_default();
-            let text = text.get(start..)?;
-            let calls = copy.get("tool_calls").is_some_and(|value| !value.is_null());
-            let content = match (text, calls) {
-                ("", true) => "null".to_owned(),
-                ("", false) => return None,
-                (text, _) => quoted(text),
-            };
-            Some(with_changed_fields(copy, &[("content", FieldChange::Set(content))]))
-        }
-        _ => {
-            let blocks = content_blocks(copy)?;
-            let rest = blocks.get(start..).filter(|rest| !rest.is_empty())?;
-            Some(with_changed_fields(
-                copy,
-                &[("content", FieldChange::Set(json_array(rest.iter().map(String::as_str))))],
-            ))
-        }
-    }
+/// Returns the client's copy of an answer, if the message is one.
+pub(crate) fn assistant_copy<'a>(request: &Request<'a>, answer: usize) -> Option<JsonObject<'a>> {
+    let is_answer = request.conversation().messages.get(answer)?.is_assistant();
+    request.message_value(answer).filter(|_| is_answer).map(|value| value.object())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{BodyOutcome, BodySplicer};
+    use crate::wire::{BodyOutcome, BodySplicer, Format};
 
     /// Returns the upstream request restored from two rounds of an answer and the client's next request.
     fn restored(format: Format, rounds: [&str; 2], request: &str, answer: usize) -> Option<String> {

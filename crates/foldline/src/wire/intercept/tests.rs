@@ -3,14 +3,14 @@
 mod bodies;
 pub(crate) mod properties;
 
-use crate::wire::Format;
 use crate::wire::Format::{Anthropic, OpenAiChat, OpenAiResponses};
 use crate::wire::intercept::testing::{
     ClientAnswer, ScriptedOutput, ScriptedResponse, ScriptedStop, TOOL_NAME, read_as_client, scripted_stream,
 };
 use crate::wire::intercept::{
-    ApiError, FinishedAnswer, InterceptedCalls, InterruptedRound, ReportedId, RoundOutcome, StreamSplicer,
+    FinishedAnswer, InterceptedCalls, InterruptedRound, ReportedId, RoundOutcome, StreamSplicer,
 };
+use crate::wire::{ApiError, Format};
 
 const FORMATS: [Format; 3] = [Anthropic, OpenAiChat, OpenAiResponses];
 

@@ -7,8 +7,7 @@
 use crate::conversation::ToolDefinition;
 use crate::wire::json::scan::JsonValue;
 use crate::wire::json::splice::RequestEdit;
-use crate::wire::json::write::quoted;
-use crate::wire::{Format, Request};
+use crate::wire::request::Request;
 
 /// The tool that foldline injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +43,8 @@ impl InjectedTool<'_> {
             || is_background
             || has_unknown_history
             || tools.len() >= MAX_OPENAI_TOOLS;
-        (!unsafe_to_inject).then(|| RequestEdit::AppendTool { json: self.declaration(request.format()) })
-    }
-
-    fn declaration(&self, format: Format) -> String {
-        let (name, description, schema) = (quoted(self.name), quoted(self.description), self.schema);
-        match format {
-            Format::Anthropic => format!(r#"{{"name":{name},"description":{description},"input_schema":{schema}}}"#),
-            Format::OpenAiChat => format!(
-                r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#
-            ),
-            Format::OpenAiResponses => format!(
-                r#"{{"type":"function","name":{name},"description":{description},"parameters":{schema},"strict":false}}"#
-            ),
-        }
+        let declare = request.format().dialect().intercept.tool_declaration;
+        (!unsafe_to_inject).then(|| RequestEdit::AppendTool { json: declare(self) })
     }
 }
 
@@ -66,24 +53,18 @@ impl Request<'_> {
     /// request's tools, and every splice writes it.
     pub fn with_injected_tool(mut self, offer: &InjectedTool<'_>) -> Self {
         if let Some(edit) = offer.append_edit(&self) {
-            let definition = offer.declaration(self.format);
-            self.conversation
-                .tools
-                .push(ToolDefinition { name: offer.name.to_owned().into(), definition: definition.into() });
-            self.injected_tool = Some(edit);
+            let definition = (self.format().dialect().intercept.tool_declaration)(offer);
+            let tool = ToolDefinition { name: offer.name.to_owned().into(), definition: definition.into() };
+            self.inject_tool(tool, edit);
         }
         self
-    }
-
-    /// Returns true if the tool is injected.
-    pub fn has_injected_tool(&self) -> bool {
-        self.injected_tool.is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Format;
 
     const UNFOLD_TOOL: InjectedTool<'static> =
         InjectedTool { name: "unfold", description: "Gives it back.", schema: r#"{"type":"object"}"# };

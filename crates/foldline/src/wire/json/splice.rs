@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::conversation::{PartId, Role};
 use crate::error::Error;
-use crate::wire::Format;
 use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, PartView};
 use crate::wire::json::scan::{ByteSpan, parse_document_at_depth};
 use crate::wire::json::string::encode;
@@ -55,6 +54,15 @@ pub enum RequestEdit {
     },
 }
 
+/// The JSON that edits write in a dialect.
+#[derive(Debug)]
+pub(crate) struct EditSyntax {
+    /// Returns the block of a text, which replaces an image or a file.
+    pub(crate) text_block: fn(&str) -> String,
+    /// Returns a message of one text; `None` if the role cannot have one.
+    pub(crate) text_message: fn(Role, &str) -> Option<String>,
+}
+
 /// A byte range of the body and its replacement.
 struct ByteReplacement<'e> {
     span: ByteSpan,
@@ -71,7 +79,7 @@ struct ListEdits<'e> {
 
 pub(crate) fn splice<'a, 'e>(
     body: &'a str,
-    format: Format,
+    syntax: &EditSyntax,
     layout: &BodyLayout,
     edits: impl Iterator<Item = &'e RequestEdit>,
 ) -> Result<Cow<'a, [u8]>, Error> {
@@ -82,7 +90,7 @@ pub(crate) fn splice<'a, 'e>(
 
     for edit in edits {
         match edit {
-            RequestEdit::Text { at, text } => changes.push(text_replacement(format, layout, *at, text)?),
+            RequestEdit::Text { at, text } => changes.push(text_replacement(syntax, layout, *at, text)?),
             RequestEdit::Arguments { at, arguments } => changes.push(arguments_replacement(layout, *at, arguments)?),
             RequestEdit::DropPart(at) => {
                 if part_view(layout, *at)?.element.is_none() || at.inner.is_some() {
@@ -95,7 +103,9 @@ pub(crate) fn splice<'a, 'e>(
                 messages.dropped.insert(*at);
             }
             RequestEdit::InsertMessage { before, role, text } => {
-                messages.inserted.push((*before, Cow::Owned(text_message_json(format, *role, text)?)));
+                let json = (syntax.text_message)(*role, text)
+                    .ok_or_else(|| Error::bad_edit(format_args!("role {role:?} cannot have a text-only message")))?;
+                messages.inserted.push((*before, Cow::Owned(json)));
             }
             RequestEdit::InsertJson { before, json } => {
                 messages.inserted.push((*before, Cow::Borrowed(checked_object(json)?)))
@@ -156,7 +166,7 @@ fn edit_slot(layout: &BodyLayout, at: PartId) -> Result<EditSlot, Error> {
 }
 
 fn text_replacement<'e>(
-    format: Format,
+    syntax: &EditSyntax,
     layout: &BodyLayout,
     at: PartId,
     text: &'e str,
@@ -169,9 +179,7 @@ fn text_replacement<'e>(
     match slot {
         EditSlot::Text(slot_span) => Ok(ByteReplacement { span: slot_span.span(), replacement: encode(text).into() }),
         EditSlot::Block(slot_span) => {
-            let kind = if format == Format::OpenAiResponses { "input_text" } else { "text" };
-            let bytes = format!(r#"{{"type":"{kind}","text":{}}}"#, encode(text));
-            Ok(ByteReplacement { span: slot_span.span(), replacement: bytes.into() })
+            Ok(ByteReplacement { span: slot_span.span(), replacement: (syntax.text_block)(text).into() })
         }
         EditSlot::Fixed | EditSlot::Json(_) | EditSlot::JsonInString(_) | EditSlot::TextArguments(_) => {
             Err(Error::bad_edit(format_args!("part {at} has no text that can be replaced")))
@@ -204,17 +212,6 @@ fn arguments_replacement<'e>(
             Err(Error::bad_edit(format_args!("part {at} has no arguments that can be replaced")))
         }
     }
-}
-
-fn text_message_json(format: Format, role: Role, text: &str) -> Result<String, Error> {
-    let name = match role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-        Role::System if format != Format::Anthropic => "system",
-        Role::Developer if format != Format::Anthropic => "developer",
-        _ => return Err(Error::bad_edit(format_args!("role {role:?} cannot have a text-only message"))),
-    };
-    Ok(format!(r#"{{"role":"{name}","content":{}}}"#, encode(text)))
 }
 
 /// Checks that inserted JSON is an object and keeps the body within the depth limit.

@@ -5,13 +5,15 @@
 
 use std::ops::Range;
 
-use super::{ApiError, Response, ResponseExtent, StopInfo, Usage};
 use crate::conversation::{Message, Part, Role};
-use crate::wire::Format;
-use crate::wire::dialect::{anthropic, openai_chat, openai_responses};
+use crate::wire::format::Format;
 use crate::wire::json::scan;
-use crate::wire::json::scan::JsonObject;
+use crate::wire::json::scan::{JsonObject, JsonValue};
+use crate::wire::response::api_error::ApiError;
+use crate::wire::response::body::{Response, ResponseExtent, without_empty_parts};
 use crate::wire::response::overflow::RequestRejection;
+use crate::wire::response::stop::StopInfo;
+use crate::wire::response::usage::Usage;
 use crate::wire::sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 
 /// Reads a streamed response.
@@ -36,7 +38,7 @@ use crate::wire::sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
 #[derive(Clone, Debug)]
 pub struct StreamReader {
     framer: SseFramer,
-    reader: DialectReader,
+    parser: Box<dyn StreamParser>,
     builder: ResponseBuilder,
 }
 
@@ -198,27 +200,23 @@ impl StreamReader {
 
     /// Creates a reader with the given memory limits.
     pub fn with_limits(format: Format, limits: StreamLimits) -> Self {
-        let dialect = match format {
-            Format::OpenAiChat => DialectReader::OpenAiChat(Default::default()),
-            Format::OpenAiResponses => DialectReader::OpenAiResponses(Default::default()),
-            Format::Anthropic => DialectReader::Anthropic(Default::default()),
-        };
+        let parser = (format.dialect().response.new_stream)();
         let builder = ResponseBuilder { remaining_bytes: limits.max_kept_bytes, ..ResponseBuilder::default() };
-        Self { framer: SseFramer::with_max_event_bytes(limits.max_event_bytes), reader: dialect, builder }
+        Self { framer: SseFramer::with_max_event_bytes(limits.max_event_bytes), parser, builder }
     }
 
     /// Returns the next frame that ends in `input`, and advances `input` past it. If no frame ends in the rest of
     /// `input`, buffers it and returns `None`.
     pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<StreamStep<'s>> {
         let frame = self.framer.next(input)?;
-        let events = self.reader.read(&frame, &mut self.builder);
+        let events = read_frame(&mut *self.parser, &frame, &mut self.builder);
         Some(StreamStep { frame, events })
     }
 
     /// Returns the last frame, if the stream ended without a blank line after it.
     pub fn flush(&mut self) -> Option<StreamStep<'_>> {
         let frame = self.framer.finish()?;
-        let events = self.reader.read(&frame, &mut self.builder);
+        let events = read_frame(&mut *self.parser, &frame, &mut self.builder);
         Some(StreamStep { frame, events })
     }
 
@@ -236,11 +234,7 @@ impl StreamReader {
     /// Returns the model's output as the elements that the next request appends to its list: the assistant's message,
     /// or the items.
     pub(crate) fn turn_json(&self) -> Vec<String> {
-        match &self.reader {
-            DialectReader::OpenAiChat(stream) => stream.turn_json(),
-            DialectReader::OpenAiResponses(stream) => stream.turn_json(),
-            DialectReader::Anthropic(stream) => stream.turn_json(),
-        }
+        self.parser.turn_json()
     }
 
     /// Returns the token counts reported so far.
@@ -252,15 +246,11 @@ impl StreamReader {
     pub fn finish(mut self) -> Response<'static> {
         self.flush();
         let builder = self.builder;
-        let parts = match self.reader {
-            DialectReader::OpenAiChat(stream) => stream.into_parts(),
-            DialectReader::OpenAiResponses(stream) => stream.into_parts(),
-            DialectReader::Anthropic(stream) => stream.into_parts(),
-        };
+        let parts = self.parser.into_parts();
         Response {
             id: builder.id.map(Into::into),
             model: builder.model.map(Into::into),
-            message: Message::new(Role::Assistant, super::without_empty_parts(parts)),
+            message: Message::new(Role::Assistant, without_empty_parts(parts)),
             stop: builder.stop,
             usage: builder.usage,
             error: builder.error,
@@ -273,11 +263,42 @@ impl StreamReader {
     }
 }
 
-#[derive(Clone, Debug)]
-enum DialectReader {
-    OpenAiChat(openai_chat::response::ChatStream),
-    OpenAiResponses(openai_responses::response::ResponsesStream),
-    Anthropic(anthropic::response::AnthropicStream),
+/// The form of a dialect's responses.
+#[derive(Debug)]
+pub(crate) struct ResponseSyntax {
+    /// The field that every response has.
+    pub(crate) content_key: &'static str,
+    /// Parses a JSON body that has this field.
+    pub(crate) parse_body: for<'a> fn(&JsonObject<'a>) -> Response<'a>,
+    /// Creates the parser of a new stream.
+    pub(crate) new_stream: fn() -> Box<dyn StreamParser>,
+}
+
+/// A dialect's parser of a stream.
+pub(crate) trait StreamParser: std::fmt::Debug + Send + Sync {
+    /// Parses the data of an event, which may have a name.
+    fn read(
+        &mut self,
+        name: Option<&str>,
+        data: &JsonObject<'_>,
+        builder: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    );
+
+    /// Returns the output so far as the elements that the next request appends to its list.
+    fn turn_json(&self) -> Vec<String>;
+
+    /// Returns the output as parts.
+    fn into_parts(self: Box<Self>) -> Vec<Part<'static>>;
+
+    /// Returns a copy.
+    fn boxed_clone(&self) -> Box<dyn StreamParser>;
+}
+
+impl Clone for Box<dyn StreamParser> {
+    fn clone(&self) -> Self {
+        self.boxed_clone()
+    }
 }
 
 /// State shared by all dialects.
@@ -302,53 +323,40 @@ pub(crate) struct ResponseBuilder {
     call_count: usize,
 }
 
-impl DialectReader {
-    fn read(&mut self, frame: &SseFrame<'_>, builder: &mut ResponseBuilder) -> Vec<StreamEvent> {
-        let name = frame.name();
-        let mut out = Vec::new();
-        let was_too_long = std::mem::replace(&mut builder.in_oversized_event, frame.end == FrameEnd::Oversized);
-        match frame.data() {
-            // Reported once, however many chunks the event has.
-            _ if builder.in_oversized_event && !was_too_long => {
-                builder.truncated = true;
-                out.push(StreamEvent::Unreadable(UnreadableFrame::Oversized));
-            }
-            Some(data) if data.starts_with(b"[DONE]") => builder.record_done("[DONE]", &mut out),
-            Some(data) if !data.trim_ascii().is_empty() => self.read_data(name, &data, builder, &mut out),
-            _ if name == Some("ping") || frame.has_no_fields() && !builder.in_oversized_event => {
-                out.push(StreamEvent::Ping)
-            }
-            _ => {}
+fn read_frame(parser: &mut dyn StreamParser, frame: &SseFrame<'_>, builder: &mut ResponseBuilder) -> Vec<StreamEvent> {
+    let name = frame.name();
+    let mut out = Vec::new();
+    let was_too_long = std::mem::replace(&mut builder.in_oversized_event, frame.end == FrameEnd::Oversized);
+    match frame.data() {
+        // Reported once, however many chunks the event has.
+        _ if builder.in_oversized_event && !was_too_long => {
+            builder.truncated = true;
+            out.push(StreamEvent::Unreadable(UnreadableFrame::Oversized));
         }
-        if out.is_empty() {
-            out.push(StreamEvent::Other { at: None, kind: name.unwrap_or_default().to_owned() });
+        Some(data) if data.starts_with(b"[DONE]") => builder.record_done("[DONE]", &mut out),
+        Some(data) if !data.trim_ascii().is_empty() => match parse_data(&data) {
+            Ok(document) => parser.read(name, &document.object(), builder, &mut out),
+            Err(fault) => out.push(StreamEvent::Unreadable(fault)),
+        },
+        _ if name == Some("ping") || frame.has_no_fields() && !builder.in_oversized_event => {
+            out.push(StreamEvent::Ping)
         }
-        out
+        _ => {}
     }
+    if out.is_empty() {
+        out.push(StreamEvent::Other { at: None, kind: name.unwrap_or_default().to_owned() });
+    }
+    out
+}
 
-    fn read_data(
-        &mut self,
-        name: Option<&str>,
-        data: &[u8],
-        builder: &mut ResponseBuilder,
-        out: &mut Vec<StreamEvent>,
-    ) {
-        let document = std::str::from_utf8(data).ok().and_then(|text| scan::parse_document(text).ok());
-        let Some(document) = document else { return out.push(StreamEvent::Unreadable(UnreadableFrame::NotJson)) };
-        if !document.is_object() {
-            return out.push(StreamEvent::Unreadable(UnreadableFrame::NotAnObject));
-        }
-        let data = document.object();
-        match self {
-            DialectReader::OpenAiChat(stream) => stream.read(&data, builder, out),
-            DialectReader::OpenAiResponses(stream) => stream.read(&event_type(name, &data), &data, builder, out),
-            DialectReader::Anthropic(stream) => stream.read(&event_type(name, &data), &data, builder, out),
-        }
-    }
+fn parse_data(data: &[u8]) -> Result<JsonValue<'_>, UnreadableFrame> {
+    let document = std::str::from_utf8(data).ok().and_then(|text| scan::parse_document(text).ok());
+    let document = document.ok_or(UnreadableFrame::NotJson)?;
+    if document.is_object() { Ok(document) } else { Err(UnreadableFrame::NotAnObject) }
 }
 
 /// Returns the type of an event: the `type` field, or else the event name.
-fn event_type(name: Option<&str>, data: &JsonObject<'_>) -> String {
+pub(crate) fn event_type(name: Option<&str>, data: &JsonObject<'_>) -> String {
     data.string("type").map_or_else(|| name.unwrap_or_default().to_owned(), |text| text.into_owned())
 }
 

@@ -5,16 +5,56 @@
 
 use crate::conversation::text::LazyText;
 use crate::conversation::{
-    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, ReasoningPart, ToolCall, ToolResult,
+    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, ReasoningPart, Role, ToolCall, ToolResult,
 };
+use crate::wire::dialect::openai::OUTPUT_LIMIT_PATHS;
 use crate::wire::json::layout::{
     BodyLayout, EditSlot, ListElement, ListName, MessageBuilder, PartLayout, opaque_part, parse_result_content,
 };
 use crate::wire::json::scan::{JsonObject, JsonValue};
-use crate::wire::parse_role;
+use crate::wire::json::splice::EditSyntax;
+use crate::wire::json::string::encode;
+use crate::wire::request::{RequestSyntax, instruction_parts, parse_role, parse_tool_list};
+use crate::wire::result::ResultSyntax;
+
+pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
+    list_key: "messages",
+    nested_fields: NESTED_FIELDS,
+    parse_message,
+    parse_string_input: None,
+    parse_instructions: |top_level| instruction_parts(top_level, "system", block_part),
+    parse_tools: parse_tool_list,
+    output_limit_paths: OUTPUT_LIMIT_PATHS,
+    is_continuation: |request| {
+        let thread = request.top_level().object("thread");
+        thread.is_some_and(|thread| thread.string("type").as_deref() == Some("continue"))
+    },
+    previous_response_field: None,
+    stores_response: |_| false,
+};
+
+pub(crate) const EDITS: EditSyntax = EditSyntax {
+    text_block: |text| format!(r#"{{"type":"text","text":{}}}"#, encode(text)),
+    text_message: |role, text| {
+        let name = match role {
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            _ => return None,
+        };
+        Some(format!(r#"{{"role":"{name}","content":{}}}"#, encode(text)))
+    },
+};
+
+pub(crate) const RESULTS: ResultSyntax = ResultSyntax {
+    result_json: |call, text| {
+        format!(r#"{{"type":"tool_result","tool_use_id":{},"content":{}}}"#, encode(call.id), encode(text))
+    },
+    message_of_blocks: Some(|blocks| format!(r#"{{"role":"user","content":[{blocks}]}}"#)),
+    result_for_part: |_, _, call, text| (RESULTS.result_json)(call, text),
+};
 
 /// The nested fields of a message, level by level.
-pub(crate) const NESTED_FIELDS: &[&[&str]] = &[&["content"], &["content", "source"], &["source"]];
+const NESTED_FIELDS: &[&[&str]] = &[&["content"], &["content", "source"], &["source"]];
 
 pub(crate) fn parse_message<'a>(message: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     let mut builder = MessageBuilder::new(parse_role(message.string("role").as_deref()), message, layout);

@@ -4,14 +4,22 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::conversation::{CallArguments, Message, Part, Role};
 use crate::wire::dialect::anthropic::request::block_part;
+use crate::wire::dialect::anthropic::usage::AnthropicUsage;
 use crate::wire::json::scan;
 use crate::wire::json::scan::JsonObject;
 use crate::wire::json::write::{FieldChange, json_array, quoted, with_changed_fields};
-use crate::wire::response::stream::{OutputPosition, ResponseBuilder, StreamEvent, parse_owned_parts};
-use crate::wire::response::usage::AnthropicUsage;
-use crate::wire::response::{ApiError, Response, StopInfo};
+use crate::wire::response::stream::{
+    OutputPosition, ResponseBuilder, ResponseSyntax, StreamEvent, StreamParser, event_type, parse_owned_parts,
+};
+use crate::wire::response::{ApiError, Response, StopInfo, without_empty_parts};
 
-pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
+pub(crate) const RESPONSE: ResponseSyntax = ResponseSyntax {
+    content_key: "content",
+    parse_body: parse_response,
+    new_stream: || Box::new(AnthropicStream::default()),
+};
+
+fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     let parts = body.elements("content").iter().map(block_part).collect();
     let mut usage = AnthropicUsage::default();
     if let Some(counts) = body.object("usage") {
@@ -20,7 +28,7 @@ pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     Response {
         id: body.string("id"),
         model: body.string("model"),
-        message: Message::new(Role::Assistant, crate::wire::response::without_empty_parts(parts)),
+        message: Message::new(Role::Assistant, without_empty_parts(parts)),
         stop: body.string("stop_reason").map(|raw| StopInfo::from_raw(&raw)),
         usage: usage.to_usage(),
         error: body.get_non_null("error").map(|error| ApiError::from_error_value(error, body)),
@@ -36,14 +44,15 @@ pub(crate) struct AnthropicStream {
     by_index: HashMap<u64, usize>,
 }
 
-impl AnthropicStream {
-    pub(crate) fn read(
+impl StreamParser for AnthropicStream {
+    fn read(
         &mut self,
-        kind: &str,
+        name: Option<&str>,
         data: &JsonObject<'_>,
         builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
+        let kind = &*event_type(name, data);
         let index = data.u64(&["index"]).unwrap_or(0);
         let at = OutputPosition { choice: 0, index };
         let other = |out: &mut Vec<StreamEvent>, kind: &str| {
@@ -95,6 +104,24 @@ impl AnthropicStream {
         }
     }
 
+    /// Returns the assistant's message to send back: as generated, without empty texts, which the provider generates
+    /// but does not accept.
+    fn turn_json(&self) -> Vec<String> {
+        let blocks: Vec<String> =
+            self.blocks.iter().filter(|block| !block.is_empty_text()).filter_map(StreamedBlock::to_json).collect();
+        vec![format!(r#"{{"role":"assistant","content":{}}}"#, json_array(blocks.iter().map(String::as_str)))]
+    }
+
+    fn into_parts(self: Box<Self>) -> Vec<Part<'static>> {
+        self.blocks.into_iter().flat_map(|block| block.into_parts()).collect()
+    }
+
+    fn boxed_clone(&self) -> Box<dyn StreamParser> {
+        Box::new(self.clone())
+    }
+}
+
+impl AnthropicStream {
     fn update_usage(
         &mut self,
         counts: Option<JsonObject<'_>>,
@@ -141,18 +168,6 @@ impl AnthropicStream {
             self.by_index.insert(at.index, self.blocks.len());
             self.blocks.push(StreamedBlock { start_json: raw.to_owned(), call, ..StreamedBlock::default() });
         }
-    }
-
-    /// Returns the assistant's message to send back: as generated, without empty texts, which the provider generates
-    /// but does not accept.
-    pub(crate) fn turn_json(&self) -> Vec<String> {
-        let blocks: Vec<String> =
-            self.blocks.iter().filter(|block| !block.is_empty_text()).filter_map(StreamedBlock::to_json).collect();
-        vec![format!(r#"{{"role":"assistant","content":{}}}"#, json_array(blocks.iter().map(String::as_str)))]
-    }
-
-    pub(crate) fn into_parts(self) -> Vec<Part<'static>> {
-        self.blocks.into_iter().flat_map(|block| block.into_parts()).collect()
     }
 }
 

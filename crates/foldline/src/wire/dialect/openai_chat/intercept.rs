@@ -1,10 +1,37 @@
 //! Stream editing for Chat Completions: a chunk may contain text, calls, the stop reason and counts at once, so chunks
 //! are often rewritten instead of forwarded or withheld.
 
-use crate::wire::intercept::{FrameAction, PositionMap, RoundState, summed_count};
-use crate::wire::json::scan::JsonObject;
+use crate::wire::dialect::openai_chat::call_tracker::{CallDelta, CallShape, CallTracker};
+use crate::wire::intercept::InjectedTool;
+use crate::wire::intercept::positions::PositionMap;
+use crate::wire::intercept::restore::{CopiedMessage, HiddenRound};
+use crate::wire::intercept::round::{FrameAction, FrameEditor, RoundState, summed_count};
+use crate::wire::intercept::syntax::InterceptSyntax;
+use crate::wire::json::scan;
+use crate::wire::json::scan::{JsonObject, JsonValue};
+use crate::wire::json::splice::RequestEdit;
 use crate::wire::json::write::{FieldChange, json_array, quoted, with_changed_fields};
-use crate::wire::response::{CallDelta, CallShape, CallTracker};
+use crate::wire::request::Request;
+use crate::wire::response::ApiError;
+
+pub(crate) const INTERCEPT: InterceptSyntax = InterceptSyntax {
+    tool_declaration,
+    new_editor: |_| Box::new(ChatEditor::default()),
+    keep_alive: b": keep-alive\n\n",
+    body_turn: |body| first_message(body).map(|message| message.value.raw().to_owned()).into_iter().collect(),
+    body_position: |bodies, _| joined_field(bodies, "content").len() as u64,
+    merged_body: |bodies, round, tool, _| {
+        (!round.is_first() || round.hidden_calls > 0).then(|| merged_body(bodies, round, tool))
+    },
+    restore: |request, answer, gaps| COPIED_MESSAGE.restore(request, answer, gaps),
+};
+
+const COPIED_MESSAGE: CopiedMessage = CopiedMessage { matches_round, final_round, mixed_results };
+
+fn tool_declaration(tool: &InjectedTool<'_>) -> String {
+    let (name, description, schema) = (quoted(tool.name), quoted(tool.description), tool.schema);
+    format!(r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#)
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChatEditor {
@@ -36,8 +63,8 @@ const MAX_UNNAMED_CALL_BYTES: usize = 1 << 20;
 /// Fields that must not change within a stream.
 const IDENTITY_FIELDS: [&str; 4] = ["id", "created", "model", "system_fingerprint"];
 
-impl ChatEditor {
-    pub(crate) fn edit_frame(&mut self, chunk: &JsonObject<'_>, round: &RoundState, tool: &str) -> FrameAction {
+impl FrameEditor for ChatEditor {
+    fn edit_frame(&mut self, _: &str, chunk: &JsonObject<'_>, round: &RoundState, tool: &str) -> FrameAction {
         let mut changes: Vec<(&str, FieldChange)> = Vec::new();
         let choices = chunk.elements("choices");
         let mut edited = false;
@@ -70,6 +97,36 @@ impl ChatEditor {
         if edited && is_empty_chunk(&data) { FrameAction::Withhold } else { FrameAction::Rewrite(data) }
     }
 
+    fn next_round(&mut self) {
+        self.tracker = CallTracker::default();
+        self.calls.clear();
+        self.positions.next_round();
+        self.details.next_round();
+    }
+
+    fn restart_round(&mut self) {
+        self.tracker = CallTracker::default();
+        self.calls.clear();
+        self.positions.restart_round();
+        self.details.restart_round();
+    }
+
+    fn position(&self) -> u64 {
+        self.text_bytes
+    }
+
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
+        let (kind, message) = (quoted(kind), quoted(&error.message));
+        let code = error.code.as_deref().map_or("null".to_owned(), quoted);
+        format!("data: {{\"error\":{{\"message\":{message},\"type\":{kind},\"param\":null,\"code\":{code}}}}}\n\n")
+    }
+
+    fn boxed_clone(&self) -> Box<dyn FrameEditor> {
+        Box::new(self.clone())
+    }
+}
+
+impl ChatEditor {
     fn keep_identity(&mut self, chunk: &JsonObject<'_>, round: &RoundState, changes: &mut Vec<(&str, FieldChange)>) {
         if round.is_first() {
             for key in IDENTITY_FIELDS {
@@ -213,34 +270,11 @@ impl ChatEditor {
             FrameAction::Rewrite(with_changed_fields(delta, &changes))
         }
     }
-
-    pub(crate) fn next_round(&mut self) {
-        self.tracker = CallTracker::default();
-        self.calls.clear();
-        self.positions.next_round();
-        self.details.next_round();
-    }
-
-    pub(crate) fn restart_round(&mut self) {
-        self.tracker = CallTracker::default();
-        self.calls.clear();
-        self.positions.restart_round();
-        self.details.restart_round();
-    }
-
-    pub(crate) fn position(&self) -> u64 {
-        self.text_bytes
-    }
 }
 
 /// Returns the message of a body's first choice.
-pub(crate) fn first_message<'a>(body: &JsonObject<'a>) -> Option<JsonObject<'a>> {
+fn first_message<'a>(body: &JsonObject<'a>) -> Option<JsonObject<'a>> {
     body.elements("choices").first().and_then(|choice| choice.object("message"))
-}
-
-/// Returns the concatenated texts of all bodies.
-pub(crate) fn joined_text(bodies: &[JsonObject<'_>]) -> String {
-    joined_field(bodies, "content")
 }
 
 fn joined_field(bodies: &[JsonObject<'_>], key: &str) -> String {
@@ -248,7 +282,7 @@ fn joined_field(bodies: &[JsonObject<'_>], key: &str) -> String {
 }
 
 /// Merges several bodies: identity of the first, texts and reasoning of all, calls of the last without the hidden ones.
-pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> String {
+fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> String {
     let (Some(first), Some(last)) = (bodies.first(), bodies.last()) else { return String::new() };
     let Some(message) = first_message(last) else { return last.value.raw().to_owned() };
     let mut fields: Vec<(&str, FieldChange)> = Vec::new();
@@ -299,9 +333,9 @@ pub(crate) fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &
 
 /// Returns true if an edited chunk has no content left.
 fn is_empty_chunk(chunk: &str) -> bool {
-    let Ok(document) = crate::wire::json::scan::parse_document(chunk) else { return false };
+    let Ok(document) = scan::parse_document(chunk) else { return false };
     let chunk = document.object();
-    let blank = |value: crate::wire::json::scan::JsonValue<'_>| matches!(value.raw(), "null" | "\"\"" | "[]" | "{}");
+    let blank = |value: JsonValue<'_>| matches!(value.raw(), "null" | "\"\"" | "[]" | "{}");
     let silent = |choice: &JsonObject<'_>| {
         let delta = choice.object("delta");
         let quiet = delta.is_none_or(|delta| delta.fields().iter().all(|field| blank(field.value)));
@@ -328,4 +362,29 @@ fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
         changes.extend(details.map(|details| ("completion_tokens_details", FieldChange::Set(details))));
     }
     with_changed_fields(usage, &changes)
+}
+
+fn matches_round(copy: &JsonObject<'_>, start: u64, gap: &HiddenRound) -> bool {
+    let Some(turn) = gap.turn_json.first().and_then(|turn| scan::parse_document(turn).ok()) else { return false };
+    let turn = turn.object();
+    let recorded = turn.string("content").unwrap_or_default();
+    let copied = copy.string("content").unwrap_or_default();
+    usize::try_from(start).is_ok_and(|start| copied.get(start..).is_some_and(|text| text.starts_with(&*recorded)))
+}
+
+fn final_round(copy: &JsonObject<'_>, start: u64) -> Option<String> {
+    let text = copy.string("content").unwrap_or_default();
+    let text = text.get(usize::try_from(start).ok()?..)?;
+    let calls = copy.get("tool_calls").is_some_and(|value| !value.is_null());
+    let content = match (text, calls) {
+        ("", true) => "null".to_owned(),
+        ("", false) => return None,
+        (text, _) => quoted(text),
+    };
+    Some(with_changed_fields(copy, &[("content", FieldChange::Set(content))]))
+}
+
+fn mixed_results(_: &Request<'_>, answer: usize, gap: &HiddenRound) -> Option<Vec<RequestEdit>> {
+    let insert = |json: &String| RequestEdit::InsertJson { before: answer + 1, json: json.clone() };
+    Some(gap.results.iter().map(insert).collect())
 }

@@ -1,6 +1,45 @@
 //! The OpenAI Chat Completions dialect.
 
-pub(crate) mod call_tracker;
-pub(crate) mod intercept;
+mod call_tracker;
+mod compose;
+mod intercept;
 pub(crate) mod request;
-pub(crate) mod response;
+mod response;
+mod rules;
+mod usage;
+
+use crate::wire::dialect::openai::{ERRORS, FAMILY};
+use crate::wire::dialect::row::{Dialect, DialectMarks};
+use crate::wire::endpoint::{ConversationEndpoint, EndpointPurpose};
+use crate::wire::format::Format;
+use crate::wire::json::scan::JsonObject;
+
+pub(crate) static DIALECT: Dialect = Dialect {
+    format: Format::OpenAiChat,
+    name: "openai-chat",
+    title: "Chat",
+    family: &FAMILY,
+    error_ends_stream: false,
+    endpoint: |path| path.ends_with("/chat/completions").then(|| ConversationEndpoint::new(EndpointPurpose::Turn)),
+    marks: DialectMarks {
+        in_body: |_| false,
+        in_message: is_marked_message,
+        block_types: &["image_url", "input_audio", "file"],
+        in_tool: |_| false,
+    },
+    request: request::REQUEST,
+    edits: request::EDITS,
+    results: request::RESULTS,
+    response: response::RESPONSE,
+    intercept: intercept::INTERCEPT,
+    compose: compose::COMPOSE,
+    errors: ERRORS,
+    rules: rules::RULES,
+};
+
+fn is_marked_message(message: &JsonObject<'_>) -> bool {
+    let (kind, role) = (message.string("type"), message.string("role"));
+    let is_item = kind.is_some() && role.is_none() || kind.as_deref() == Some("message");
+    let has_chat_role = matches!(role.as_deref(), Some("tool" | "developer" | "function"));
+    !is_item && (has_chat_role || message.get("tool_calls").is_some())
+}

@@ -4,21 +4,59 @@
 //! separate message.
 
 use crate::conversation::text::LazyText;
-use crate::conversation::{CallArguments, FilePart, ImagePart, MediaSource, Message, Part, Role, ToolCall, ToolResult};
+use crate::conversation::{
+    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, PartId, Role, ToolCall, ToolResult,
+};
+use crate::wire::dialect::openai::{OUTPUT_LIMIT_PATHS, text_message};
 use crate::wire::json::layout::{
     BodyLayout, EditSlot, ListElement, ListName, MessageBuilder, PartLayout, opaque_part, parse_result_content,
     source_from_url,
 };
 use crate::wire::json::scan::{JsonObject, JsonValue};
-use crate::wire::parse_role;
+use crate::wire::json::splice::EditSyntax;
+use crate::wire::json::string::encode;
+use crate::wire::request::{Request, RequestSyntax, parse_role, parse_tool_list};
+use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 /// Field names of readable reasoning on different servers.
 const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 /// Fields of an assistant message that are sent back unchanged or not at all (signatures, audio).
 const OPAQUE_FIELDS: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
 
+pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
+    list_key: "messages",
+    nested_fields: NESTED_FIELDS,
+    parse_message,
+    parse_string_input: None,
+    parse_instructions: |_| Vec::new(),
+    parse_tools: parse_tool_list,
+    output_limit_paths: OUTPUT_LIMIT_PATHS,
+    is_continuation: |_| false,
+    previous_response_field: None,
+    stores_response: |_| false,
+};
+
+pub(crate) const EDITS: EditSyntax =
+    EditSyntax { text_block: |text| format!(r#"{{"type":"text","text":{}}}"#, encode(text)), text_message };
+
+pub(crate) const RESULTS: ResultSyntax = ResultSyntax {
+    result_json: |call, text| {
+        format!(r#"{{"role":"tool","tool_call_id":{},"content":{}}}"#, encode(call.id), encode(text))
+    },
+    message_of_blocks: None,
+    result_for_part,
+};
+
+/// Returns a result; that of the older `function_call`, which is paired by name and is in no list of calls, is different.
+fn result_for_part(request: &Request<'_>, at: PartId, call: AnsweredCall<'_>, text: &str) -> String {
+    match request.block(at) {
+        Some(_) => (RESULTS.result_json)(call, text),
+        None => format!(r#"{{"role":"function","name":{},"content":{}}}"#, encode(call.id), encode(text)),
+    }
+}
+
 /// The nested fields of a message, level by level.
-pub(crate) const NESTED_FIELDS: &[&[&str]] =
+const NESTED_FIELDS: &[&[&str]] =
     &[&["content", "tool_calls", "function_call"], &["function", "custom", "image_url", "file"]];
 
 pub(crate) fn parse_message<'a>(message: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {

@@ -6,15 +6,24 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::conversation::{Message, Part, Role};
-use crate::wire;
-use crate::wire::Format;
 use crate::wire::dialect::openai_chat::call_tracker::{CallDelta, CallShape, CallTracker};
+use crate::wire::dialect::openai_chat::request::parse_message;
+use crate::wire::dialect::openai_chat::usage::parse_usage;
+use crate::wire::json::layout::BodyLayout;
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::write::{json_array, quoted};
-use crate::wire::response::stream::{OutputPosition, ResponseBuilder, StreamEvent, parse_owned_parts};
-use crate::wire::response::{ApiError, Response, StopInfo, Usage};
+use crate::wire::response::stream::{
+    OutputPosition, ResponseBuilder, ResponseSyntax, StreamEvent, StreamParser, parse_owned_parts,
+};
+use crate::wire::response::{ApiError, Response, StopInfo, without_empty_parts};
 
-pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
+pub(crate) const RESPONSE: ResponseSyntax = ResponseSyntax {
+    content_key: "choices",
+    parse_body: parse_response,
+    new_stream: || Box::new(ChatStream::default()),
+};
+
+fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     let choices = body.elements("choices");
     let choice = choices.first();
     let parts =
@@ -26,16 +35,16 @@ pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     Response {
         id: body.string("id"),
         model: body.string("model"),
-        message: Message::new(Role::Assistant, crate::wire::response::without_empty_parts(parts)),
+        message: Message::new(Role::Assistant, without_empty_parts(parts)),
         stop: reason.map(|raw| StopInfo::from_raw(&raw).corrected_for_calls(any_call)),
-        usage: Usage::from_chat(body),
+        usage: parse_usage(body),
         error: error(body).or_else(|| choice.and_then(error)),
         ..Response::empty()
     }
 }
 
 fn message_parts<'a>(message: &JsonObject<'a>) -> Vec<Part<'a>> {
-    let mut parts = wire::parse_message(Format::OpenAiChat, message).parts;
+    let mut parts = parse_message(message, &mut BodyLayout::default()).parts;
     // The same reasoning may appear under two names.
     parts.dedup_by(|later, before| matches!(later, Part::Reasoning(_)) && later == before);
     parts
@@ -71,8 +80,14 @@ struct StreamedCall {
     number: Option<usize>,
 }
 
-impl ChatStream {
-    pub(crate) fn read(&mut self, chunk: &JsonObject<'_>, builder: &mut ResponseBuilder, out: &mut Vec<StreamEvent>) {
+impl StreamParser for ChatStream {
+    fn read(
+        &mut self,
+        _: Option<&str>,
+        chunk: &JsonObject<'_>,
+        builder: &mut ResponseBuilder,
+        out: &mut Vec<StreamEvent>,
+    ) {
         let choices = chunk.elements("choices");
         if choices.is_empty() {
             if let Some(error) = ApiError::find(chunk.value) {
@@ -92,13 +107,28 @@ impl ChatStream {
                 self.finish_choice(number, &raw, builder, out);
             }
         }
-        builder.record_usage(Usage::from_chat(chunk), out);
+        builder.record_usage(parse_usage(chunk), out);
         if out.is_empty() {
             let kind = chunk.string("object").unwrap_or_default().into_owned();
             out.push(StreamEvent::Other { at: None, kind });
         }
     }
 
+    /// Returns the assistant's message to send back, as generated.
+    fn turn_json(&self) -> Vec<String> {
+        vec![self.to_json()]
+    }
+
+    fn into_parts(self: Box<Self>) -> Vec<Part<'static>> {
+        parse_owned_parts(&self.to_json(), |message| message_parts(message).into_iter().map(Part::into_owned).collect())
+    }
+
+    fn boxed_clone(&self) -> Box<dyn StreamParser> {
+        Box::new(self.clone())
+    }
+}
+
+impl ChatStream {
     fn apply_delta(
         &mut self,
         choice: u64,
@@ -254,15 +284,6 @@ impl ChatStream {
             out.push(StreamEvent::ToolCallClosed { at: call.at, call: number });
         }
         builder.record_stop(choice, StopInfo::from_raw(raw).corrected_for_calls(self.tracker.has_calls(choice)), out);
-    }
-
-    /// Returns the assistant's message to send back, as generated.
-    pub(crate) fn turn_json(&self) -> Vec<String> {
-        vec![self.to_json()]
-    }
-
-    pub(crate) fn into_parts(self) -> Vec<Part<'static>> {
-        parse_owned_parts(&self.to_json(), |message| message_parts(message).into_iter().map(Part::into_owned).collect())
     }
 
     /// Returns the message in the form of a JSON body.

@@ -2,15 +2,37 @@
 //!
 //! The response also repeats the request's tools, including the injected one, so they are edited even without a call.
 
-use crate::wire::intercept::{FrameAction, PositionMap, ReportedId, RoundState, summed_count};
+use crate::wire::dialect::openai_responses::item_tracker::ItemTracker;
+use crate::wire::intercept::InjectedTool;
+use crate::wire::intercept::positions::PositionMap;
+use crate::wire::intercept::restore::HiddenRound;
+use crate::wire::intercept::round::{FrameAction, FrameEditor, ReportedId, RoundState, summed_count};
+use crate::wire::intercept::syntax::InterceptSyntax;
 use crate::wire::json::scan;
 use crate::wire::json::scan::JsonObject;
-use crate::wire::json::write::{FieldChange, json_array, with_changed_fields};
-use crate::wire::response::ItemTracker;
+use crate::wire::json::splice::RequestEdit;
+use crate::wire::json::write::{FieldChange, json_array, quoted, with_changed_fields};
+use crate::wire::request::Request;
+use crate::wire::response::ApiError;
+
+pub(crate) const INTERCEPT: InterceptSyntax = InterceptSyntax {
+    tool_declaration,
+    new_editor: |limits| Box::new(ResponsesEditor::new(limits.max_kept_bytes)),
+    keep_alive: b": keep-alive\n\n",
+    body_turn: |body| body.elements("output").iter().map(|item| item.value.raw().to_owned()).collect(),
+    body_position: |bodies, tool| visible_items(bodies, tool).len() as u64,
+    merged_body,
+    restore,
+};
+
+fn tool_declaration(tool: &InjectedTool<'_>) -> String {
+    let (name, description, schema) = (quoted(tool.name), quoted(tool.description), tool.schema);
+    format!(r#"{{"type":"function","name":{name},"description":{description},"parameters":{schema},"strict":false}}"#)
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResponsesEditor {
-    pub(crate) reported_id: ReportedId,
+    reported_id: ReportedId,
     tracker: ItemTracker,
     items: PositionMap,
     /// Visible items of earlier rounds as JSON; the next field has those of this round.
@@ -29,18 +51,8 @@ pub(crate) struct ResponsesEditor {
 /// Fields that may differ in a later round, because foldline's request differs.
 const ROUND_SPECIFIC_FIELDS: [&str; 3] = ["created_at", "max_output_tokens", "tool_choice"];
 
-impl ResponsesEditor {
-    pub(crate) fn new(max_kept_bytes: usize) -> Self {
-        Self { remaining_bytes: max_kept_bytes, ..Self::default() }
-    }
-
-    pub(crate) fn edit_frame(
-        &mut self,
-        kind: &str,
-        data: &JsonObject<'_>,
-        round: &RoundState,
-        tool: &str,
-    ) -> FrameAction {
+impl FrameEditor for ResponsesEditor {
+    fn edit_frame(&mut self, kind: &str, data: &JsonObject<'_>, round: &RoundState, tool: &str) -> FrameAction {
         let mut changes: Vec<(&str, FieldChange)> = Vec::new();
         match kind {
             "response.created" | "response.queued" | "response.in_progress" => {
@@ -98,6 +110,58 @@ impl ResponsesEditor {
         }
     }
 
+    fn next_round(&mut self) {
+        self.items.next_round();
+        self.tracker = ItemTracker::default();
+        self.earlier_items.append(&mut self.done_items);
+    }
+
+    fn restart_round(&mut self) {
+        self.items.restart_round();
+        self.tracker = ItemTracker::default();
+    }
+
+    fn position(&self) -> u64 {
+        self.items.next
+    }
+
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
+        let (code, message) = (quoted(error.code.as_deref().unwrap_or(kind)), quoted(&error.message));
+        let opening = self.first_response.clone().unwrap_or_else(|| r#"{"object":"response"}"#.to_owned());
+        let output = json_array(self.earlier_items.iter().chain(&self.done_items).map(String::as_str));
+        let changes = [
+            ("status", FieldChange::Set(r#""failed""#.to_owned())),
+            ("error", FieldChange::Set(format!(r#"{{"code":{code},"message":{message}}}"#))),
+            ("output", FieldChange::Set(output)),
+        ];
+        let response = scan::parse_document(&opening)
+            .map(|opening| with_changed_fields(&opening.object(), &changes))
+            .unwrap_or(opening.clone());
+        let number = self.last_sequence_number.map_or(0, |last| last + 1);
+        self.last_sequence_number = Some(number);
+        format!(
+            "event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":{number},\"response\":{response}}}\n\n"
+        )
+    }
+
+    fn report_id(&mut self, id: ReportedId) {
+        self.reported_id = id;
+    }
+
+    fn is_stored(&self) -> bool {
+        self.reported_id == ReportedId::Last
+    }
+
+    fn boxed_clone(&self) -> Box<dyn FrameEditor> {
+        Box::new(self.clone())
+    }
+}
+
+impl ResponsesEditor {
+    fn new(max_kept_bytes: usize) -> Self {
+        Self { remaining_bytes: max_kept_bytes, ..Self::default() }
+    }
+
     /// Keeps an item for the final response that repeats it; without memory for it, it is omitted there.
     fn keep_item(&mut self, item: &str) {
         if let Some(remaining) = self.remaining_bytes.checked_sub(item.len()) {
@@ -136,40 +200,6 @@ impl ResponsesEditor {
         }
         changes
     }
-
-    /// Returns the event that ends the stream with an error; code and message are JSON.
-    pub(crate) fn error_event(&mut self, code: &str, message: &str) -> String {
-        let opening = self.first_response.clone().unwrap_or_else(|| r#"{"object":"response"}"#.to_owned());
-        let output = json_array(self.earlier_items.iter().chain(&self.done_items).map(String::as_str));
-        let changes = [
-            ("status", FieldChange::Set(r#""failed""#.to_owned())),
-            ("error", FieldChange::Set(format!(r#"{{"code":{code},"message":{message}}}"#))),
-            ("output", FieldChange::Set(output)),
-        ];
-        let response = scan::parse_document(&opening)
-            .map(|opening| with_changed_fields(&opening.object(), &changes))
-            .unwrap_or(opening.clone());
-        let number = self.last_sequence_number.map_or(0, |last| last + 1);
-        self.last_sequence_number = Some(number);
-        format!(
-            "event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":{number},\"response\":{response}}}\n\n"
-        )
-    }
-
-    pub(crate) fn next_round(&mut self) {
-        self.items.next_round();
-        self.tracker = ItemTracker::default();
-        self.earlier_items.append(&mut self.done_items);
-    }
-
-    pub(crate) fn restart_round(&mut self) {
-        self.items.restart_round();
-        self.tracker = ItemTracker::default();
-    }
-
-    pub(crate) fn position(&self) -> u64 {
-        self.items.next
-    }
 }
 
 /// Returns the changes that make the last of several responses look like the end of the first.
@@ -191,18 +221,13 @@ fn merge_changes(
 }
 
 /// Returns the items of all bodies that the client may see.
-pub(crate) fn visible_items<'a>(bodies: &[JsonObject<'a>], tool: &str) -> Vec<&'a str> {
+fn visible_items<'a>(bodies: &[JsonObject<'a>], tool: &str) -> Vec<&'a str> {
     let items = bodies.iter().flat_map(|body| body.elements("output").into_owned());
     items.filter(|item| !is_hidden_call(item, tool)).map(|item| item.value.raw()).collect()
 }
 
 /// Merges several bodies; `None` if there is only one and nothing to hide.
-pub(crate) fn merged_body(
-    bodies: &[JsonObject<'_>],
-    round: &RoundState,
-    tool: &str,
-    reported: ReportedId,
-) -> Option<String> {
+fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str, reported: ReportedId) -> Option<String> {
     let (first, last) = (bodies.first()?, bodies.last()?);
     let mut changes: Vec<(&str, FieldChange)> = without_tool(last, tool).into_iter().collect();
     if !round.is_first() || round.hidden_calls > 0 {
@@ -244,4 +269,42 @@ fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
         changes.extend(details.map(|details| ("output_tokens_details", FieldChange::Set(details))));
     }
     with_changed_fields(usage, &changes)
+}
+
+/// Inserts the hidden items between the client's, each at its position. Reasoning that the client omitted stays
+/// omitted; a call then loses the id through which the provider would require it (R3.1).
+fn restore(request: &Request<'_>, answer: usize, gaps: &[HiddenRound]) -> Option<Vec<RequestEdit>> {
+    let (mut at, mut reasoning_omitted, mut edits) = (answer, false, Vec::new());
+    for gap in gaps {
+        for json in &gap.turn_json {
+            let recorded = scan::parse_document(json).ok()?.object();
+            let id = recorded.string("call_id");
+            if id.is_some_and(|id| gap.call_ids.iter().any(|call| *call == *id)) {
+                let json = if reasoning_omitted {
+                    with_changed_fields(&recorded, &[("id", FieldChange::Remove)])
+                } else {
+                    json.clone()
+                };
+                edits.push(RequestEdit::InsertJson { before: at, json });
+            } else if request.message_value(at).is_some_and(|copied| is_same_item(&recorded, &copied.object())) {
+                at += 1;
+            } else if item_type(&recorded) == "reasoning" {
+                reasoning_omitted = true;
+            } else {
+                return None;
+            }
+        }
+        edits.extend(gap.results.iter().map(|json| RequestEdit::InsertJson { before: at, json: json.clone() }));
+    }
+    Some(edits)
+}
+
+/// Returns the type of an item; a message may omit it.
+fn item_type(item: &JsonObject<'_>) -> String {
+    item.string("type").map_or_else(|| "message".to_owned(), |kind| kind.into_owned())
+}
+
+/// Returns true if two items have the same type, and the same call id if they are calls.
+fn is_same_item(recorded: &JsonObject<'_>, copied: &JsonObject<'_>) -> bool {
+    item_type(recorded) == item_type(copied) && recorded.string("call_id") == copied.string("call_id")
 }

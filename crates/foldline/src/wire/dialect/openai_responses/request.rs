@@ -6,17 +6,68 @@
 use std::borrow::Cow;
 
 use crate::conversation::{
-    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, ReasoningPart, Role, ToolCall, ToolResult,
+    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, PartId, ReasoningPart, Role, ToolCall, ToolResult,
 };
+use crate::wire::dialect::openai::{OUTPUT_LIMIT_PATHS, text_message};
 use crate::wire::json::layout::{
     BodyLayout, EditSlot, ListElement, ListName, MessageBuilder, PartLayout, opaque_part, parse_result_content,
     source_from_url,
 };
 use crate::wire::json::scan::{JsonObject, JsonValue};
-use crate::wire::parse_role;
+use crate::wire::json::splice::EditSyntax;
+use crate::wire::json::string::encode;
+use crate::wire::request::{Request, RequestSyntax, instruction_parts, is_set, parse_role, parse_tool_list};
+use crate::wire::result::{AnsweredCall, ResultSyntax};
+
+pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
+    list_key: "input",
+    nested_fields: NESTED_FIELDS,
+    parse_message,
+    parse_string_input: Some(parse_string_input),
+    parse_instructions: |top_level| instruction_parts(top_level, "instructions", block_part),
+    parse_tools: parse_tool_list,
+    output_limit_paths: OUTPUT_LIMIT_PATHS,
+    is_continuation,
+    previous_response_field: Some("previous_response_id"),
+    stores_response: |top_level| top_level.get("store").and_then(JsonValue::bool) != Some(false),
+};
+
+pub(crate) const EDITS: EditSyntax =
+    EditSyntax { text_block: |text| format!(r#"{{"type":"input_text","text":{}}}"#, encode(text)), text_message };
+
+pub(crate) const RESULTS: ResultSyntax = ResultSyntax {
+    result_json: |call, text| {
+        format!(r#"{{"type":"function_call_output","call_id":{},"output":{}}}"#, encode(call.id), encode(text))
+    },
+    message_of_blocks: None,
+    result_for_part,
+};
+
+fn is_continuation(request: &Request<'_>) -> bool {
+    let is_reference = |part: &Part<'_>| matches!(part, Part::Opaque(item) if item.kind == "item_reference");
+    is_set(request.top_level(), "previous_response_id")
+        || is_set(request.top_level(), "conversation")
+        || request.conversation().messages.iter().any(|message| message.parts.iter().any(is_reference))
+}
+
+/// Returns a result in the form that the kind of its call requires.
+fn result_for_part(request: &Request<'_>, at: PartId, call: AnsweredCall<'_>, text: &str) -> String {
+    let kind = request.message_field(at.message, "type").and_then(JsonValue::string).unwrap_or_default();
+    let (id, output) = (encode(call.id), encode(text));
+    match &*kind {
+        "custom_tool_call" => format!(r#"{{"type":"custom_tool_call_output","call_id":{id},"output":{output}}}"#),
+        "apply_patch_call" => {
+            format!(r#"{{"type":"apply_patch_call_output","call_id":{id},"status":"failed","output":{output}}}"#)
+        }
+        "shell_call" => format!(
+            r#"{{"type":"shell_call_output","call_id":{id},"output":[{{"stdout":"","stderr":{output},"outcome":{{"type":"exit","exit_code":1}}}}]}}"#
+        ),
+        _ => (RESULTS.result_json)(call, text),
+    }
+}
 
 /// The nested fields of an item, level by level.
-pub(crate) const NESTED_FIELDS: &[&[&str]] = &[&["content", "summary", "output"]];
+const NESTED_FIELDS: &[&[&str]] = &[&["content", "summary", "output"]];
 
 pub(crate) fn parse_message<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     let kind = item.string("type");
@@ -38,7 +89,7 @@ pub(crate) fn parse_message<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) 
 }
 
 /// Parses `"input": "hello"`: one user message without a list.
-pub(crate) fn parse_string_input<'a>(value: JsonValue<'a>, layout: &mut BodyLayout) -> Message<'a> {
+fn parse_string_input<'a>(value: JsonValue<'a>, layout: &mut BodyLayout) -> Message<'a> {
     let mut builder = MessageBuilder::without_lists(Role::User, value.span, layout);
     builder
         .push(Part::text(value.text().unwrap_or_default()), PartLayout::new(EditSlot::Text(value.span.into()), None));

@@ -5,31 +5,40 @@
 use std::collections::BTreeMap;
 
 use crate::conversation::{Message, Part, ReasoningPart, Role};
-use crate::wire;
-use crate::wire::Format;
 use crate::wire::dialect::openai_responses::item_tracker::ItemTracker;
+use crate::wire::dialect::openai_responses::request::parse_message;
+use crate::wire::dialect::openai_responses::usage::parse_usage;
+use crate::wire::json::layout::BodyLayout;
 use crate::wire::json::scan;
 use crate::wire::json::scan::JsonObject;
 use crate::wire::json::write::{FieldChange, quoted, with_changed_fields};
-use crate::wire::response::stream::{OutputPosition, ResponseBuilder, StreamEvent, parse_owned_parts};
-use crate::wire::response::{ApiError, Response, StopInfo, Usage};
+use crate::wire::response::stream::{
+    OutputPosition, ResponseBuilder, ResponseSyntax, StreamEvent, StreamParser, event_type, parse_owned_parts,
+};
+use crate::wire::response::{ApiError, Response, StopInfo, without_empty_parts};
 
-pub(crate) fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
+pub(crate) const RESPONSE: ResponseSyntax = ResponseSyntax {
+    content_key: "output",
+    parse_body: parse_response,
+    new_stream: || Box::new(ResponsesStream::default()),
+};
+
+fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     let parts: Vec<Part<'a>> = body.elements("output").iter().flat_map(item_parts).collect();
     let any_call = parts.iter().any(|part| matches!(part, Part::ToolCall(_)));
     Response {
         id: body.string("id"),
         model: body.string("model"),
-        message: Message::new(Role::Assistant, crate::wire::response::without_empty_parts(parts)),
+        message: Message::new(Role::Assistant, without_empty_parts(parts)),
         stop: stop_info(body, any_call),
-        usage: Usage::from_responses(body),
+        usage: parse_usage(body),
         error: body.get_non_null("error").map(|error| ApiError::from_error_value(error, body)),
         ..Response::empty()
     }
 }
 
 fn item_parts<'a>(item: &JsonObject<'a>) -> Vec<Part<'a>> {
-    wire::parse_message(Format::OpenAiResponses, item).parts
+    parse_message(item, &mut BodyLayout::default()).parts
 }
 
 fn stop_info(response: &JsonObject<'_>, any_call: bool) -> Option<StopInfo> {
@@ -63,14 +72,15 @@ struct StreamedItem {
     has_deltas: bool,
 }
 
-impl ResponsesStream {
-    pub(crate) fn read(
+impl StreamParser for ResponsesStream {
+    fn read(
         &mut self,
-        kind: &str,
+        name: Option<&str>,
         data: &JsonObject<'_>,
         builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
+        let kind = &*event_type(name, data);
         let position = self.tracker.resolve_index(kind, data).map(|index| OutputPosition { choice: 0, index });
         let at = position.unwrap_or_default();
         match kind {
@@ -112,6 +122,22 @@ impl ResponsesStream {
         }
     }
 
+    /// Returns the items to send back, as generated.
+    fn turn_json(&self) -> Vec<String> {
+        self.items.values().map(StreamedItem::to_json).collect()
+    }
+
+    fn into_parts(self: Box<Self>) -> Vec<Part<'static>> {
+        let read = |item: &JsonObject<'_>| item_parts(item).into_iter().map(Part::into_owned).collect();
+        self.items.values().flat_map(|item| parse_owned_parts(&item.to_json(), read)).collect()
+    }
+
+    fn boxed_clone(&self) -> Box<dyn StreamParser> {
+        Box::new(self.clone())
+    }
+}
+
+impl ResponsesStream {
     fn add_item(
         &mut self,
         at: OutputPosition,
@@ -225,7 +251,7 @@ impl ResponsesStream {
                 self.finish_item(OutputPosition { choice: 0, index }, item, builder, out);
             }
         }
-        builder.record_usage(Usage::from_responses(response), out);
+        builder.record_usage(parse_usage(response), out);
         if let Some(error) = response.get_non_null("error") {
             builder.record_error(ApiError::from_error_value(error, response), out);
         }
@@ -233,16 +259,6 @@ impl ResponsesStream {
         if let Some(stop) = stop_info(response, any_call) {
             builder.record_stop(0, stop, out);
         }
-    }
-
-    /// Returns the items to send back, as generated.
-    pub(crate) fn turn_json(&self) -> Vec<String> {
-        self.items.values().map(StreamedItem::to_json).collect()
-    }
-
-    pub(crate) fn into_parts(self) -> Vec<Part<'static>> {
-        let read = |item: &JsonObject<'_>| item_parts(item).into_iter().map(Part::into_owned).collect();
-        self.items.values().flat_map(|item| parse_owned_parts(&item.to_json(), read)).collect()
     }
 }
 

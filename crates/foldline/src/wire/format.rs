@@ -1,0 +1,17 @@
+//! Identifiers of the dialects. The table in `dialect` has everything else that distinguishes them.
+
+use serde::{Deserialize, Serialize};
+
+/// A provider's wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// OpenAI Chat Completions, and the many servers that implement it.
+    #[serde(rename = "openai-chat")]
+    OpenAiChat,
+    /// OpenAI Responses.
+    #[serde(rename = "openai-responses")]
+    OpenAiResponses,
+    /// Anthropic Messages.
+    Anthropic,
+}

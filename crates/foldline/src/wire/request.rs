@@ -1,0 +1,336 @@
+//! A parsed request body: its conversation, its fields, and the edits of both.
+//!
+//! What differs between dialects is in a [`RequestSyntax`], one per dialect.
+
+use std::borrow::Cow;
+
+use crate::conversation::{Conversation, Message, Part, PartId, Role, ToolDefinition};
+use crate::error::Error;
+use crate::wire::format::Format;
+use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, MAX_BODY_BYTES, ReadProgress, ToolsLayout};
+use crate::wire::json::scan::{JsonObject, JsonScanner, JsonValue, field_value};
+use crate::wire::json::splice::{RequestEdit, splice};
+
+/// The form of a dialect's requests.
+#[derive(Debug)]
+pub(crate) struct RequestSyntax {
+    /// Key of the list of messages.
+    pub(crate) list_key: &'static str,
+    /// Nested fields of a message that are scanned together with it, level by level.
+    pub(crate) nested_fields: &'static [&'static [&'static str]],
+    /// Parses one message and records the positions of its parts.
+    pub(crate) parse_message: for<'a> fn(&JsonObject<'a>, &mut BodyLayout) -> Message<'a>,
+    /// Parses a plain string in place of the list; `None` if that is not a request.
+    pub(crate) parse_string_input: Option<for<'a> fn(JsonValue<'a>, &mut BodyLayout) -> Message<'a>>,
+    /// Parses the instructions outside the messages.
+    pub(crate) parse_instructions: for<'a> fn(&JsonObject<'a>) -> Vec<Part<'a>>,
+    /// Parses the declared tools.
+    pub(crate) parse_tools: for<'a> fn(&JsonObject<'a>) -> DeclaredTools<'a>,
+    /// Paths of the output limit; the first that is set applies.
+    pub(crate) output_limit_paths: &'static [&'static [&'static str]],
+    /// Returns true if the provider stores the history that this request continues.
+    pub(crate) is_continuation: fn(&Request<'_>) -> bool,
+    /// Field with the id of the response that a request continues.
+    pub(crate) previous_response_field: Option<&'static str>,
+    /// Returns true if the provider stores the response to a request with these fields.
+    pub(crate) stores_response: fn(&JsonObject<'_>) -> bool,
+}
+
+/// The declared tools, and the list to which another one can be appended.
+pub(crate) struct DeclaredTools<'a> {
+    pub(crate) definitions: Vec<ToolDefinition<'a>>,
+    pub(crate) layout: Option<ToolsLayout>,
+}
+
+/// A parsed request body.
+///
+/// ```
+/// use foldline::wire::{Format, Request, RequestEdit};
+/// use foldline::PartId;
+///
+/// let body = br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hi"} ], "x": 1e9 }"#;
+/// let request = Request::parse(Format::OpenAiChat, body)?;
+/// assert_eq!(*request.splice(&[])?, *body);
+///
+/// let edited = request.splice(&[RequestEdit::Text { at: PartId::new(0, 0), text: "hello".into() }])?;
+/// assert_eq!(*edited, *br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hello"} ], "x": 1e9 }"#);
+/// # Ok::<(), foldline::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    format: Format,
+    body: &'a str,
+    conversation: Conversation<'a>,
+    layout: BodyLayout,
+    top_level: JsonObject<'a>,
+    /// The injected tool, which every splice appends.
+    injected_tool: Option<RequestEdit>,
+}
+
+impl<'a> Request<'a> {
+    /// Parses a body. A bare array, as found in recordings, is parsed as the list of messages.
+    pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
+        if body.len() > MAX_BODY_BYTES {
+            return Err(Error::too_long(MAX_BODY_BYTES));
+        }
+        let syntax = &format.dialect().request;
+        let body = utf8_text(body)?;
+        let mut scanner = JsonScanner::new(body);
+        let mut messages = None;
+        let top_level = match scanner.peek_value_start() {
+            Some(b'[') => {
+                let list = ParsedMessages::parse(syntax, &mut scanner)?;
+                let value = list.value;
+                messages = Some(list);
+                JsonObject::new(value, Vec::new())
+            }
+            Some(b'{') => scanner.read_object(|key, scanner| {
+                if key == syntax.list_key {
+                    messages = Some(ParsedMessages::parse(syntax, scanner)?);
+                } else {
+                    scanner.read_value()?;
+                }
+                Ok(None)
+            })?,
+            _ => {
+                scanner.read_value()?;
+                scanner.expect_end()?;
+                return Err(Error::not_a_request("expected an object or a list of messages"));
+            }
+        };
+        scanner.expect_end()?;
+        let Some(messages) = messages else {
+            return Err(Error::not_a_request(format_args!("field \"{}\" is missing", syntax.list_key)));
+        };
+        let ParsedMessages { messages, mut layout, .. } = messages;
+        let tools = (syntax.parse_tools)(&top_level);
+        layout.tools = tools.layout;
+        let conversation = Conversation {
+            model: top_level.string("model"),
+            system: (syntax.parse_instructions)(&top_level),
+            tools: tools.definitions,
+            messages,
+        };
+        Ok(Request { format, body, conversation, layout, top_level, injected_tool: None })
+    }
+
+    /// Returns the dialect.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Returns the original body.
+    pub fn body(&self) -> &'a str {
+        self.body
+    }
+
+    /// Returns the parsed conversation.
+    pub fn conversation(&self) -> &Conversation<'a> {
+        &self.conversation
+    }
+
+    /// Returns the JSON text of a top-level field.
+    pub fn field(&self, key: &str) -> Option<&'a str> {
+        self.top_level.get(key).map(JsonValue::raw)
+    }
+
+    /// Returns the JSON text of a message.
+    pub fn raw_message(&self, at: usize) -> Option<&'a str> {
+        self.message_value(at).map(JsonValue::raw)
+    }
+
+    /// Returns the maximum number of output tokens that the client requested.
+    pub fn max_output_tokens(&self) -> Option<u64> {
+        self.syntax().output_limit_paths.iter().find_map(|path| self.top_level.u64(path))
+    }
+
+    /// Returns true if the client requested a stream.
+    pub fn is_streaming(&self) -> bool {
+        self.top_level.get("stream").and_then(JsonValue::bool).unwrap_or(false)
+    }
+
+    /// Returns true if the provider stores the history and this body contains only the newest messages
+    /// (`previous_response_id`, `conversation`, item references, a continued thread). Such a body has nothing to fold,
+    /// and its call/result pairs look broken although they are not.
+    pub fn is_continuation(&self) -> bool {
+        (self.syntax().is_continuation)(self)
+    }
+
+    /// Returns the id of the response that this request continues, where the provider stores it.
+    pub fn previous_response_id(&self) -> Option<Cow<'a, str>> {
+        self.syntax().previous_response_field.and_then(|key| self.top_level.string(key))
+    }
+
+    /// Returns true if the provider stores the response, so that a later request may refer to it by id. Responses are
+    /// stored unless the client sets `store` to false.
+    pub fn is_stored(&self) -> bool {
+        (self.syntax().stores_response)(&self.top_level)
+    }
+
+    fn syntax(&self) -> &'static RequestSyntax {
+        &self.format.dialect().request
+    }
+
+    /// Makes a tool, declared by this edit, one of the request's tools. Every splice writes it.
+    pub(crate) fn inject_tool(&mut self, tool: ToolDefinition<'a>, edit: RequestEdit) {
+        self.conversation.tools.push(tool);
+        self.injected_tool = Some(edit);
+    }
+
+    /// Returns true if a tool is injected.
+    pub fn has_injected_tool(&self) -> bool {
+        self.injected_tool.is_some()
+    }
+
+    /// Returns the fields of the body.
+    pub(crate) fn top_level(&self) -> &JsonObject<'a> {
+        &self.top_level
+    }
+
+    /// Returns the JSON value of a message (or item).
+    pub(crate) fn message_value(&self, at: usize) -> Option<JsonValue<'a>> {
+        Some(JsonValue { body: self.body, span: self.layout.message(at)? })
+    }
+
+    /// Returns a field of a message without scanning the message again.
+    pub(crate) fn message_field(&self, at: usize, key: &str) -> Option<JsonValue<'a>> {
+        let fields = self.layout.list(at, ListName::Fields)?;
+        fields.elements().rev().find_map(|span| field_value(self.body, span, key))
+    }
+
+    /// Returns the block of a part, if the part is an element of one of its message's lists.
+    pub(crate) fn block(&self, at: PartId) -> Option<JsonValue<'a>> {
+        let element = self.layout.part(at.message, at.part)?.element?;
+        let list = self.layout.list(at.message, element.list).filter(|_| element.list != ListName::Fields)?;
+        Some(JsonValue { body: self.body, span: list.elements().nth(element.index())? })
+    }
+
+    /// Returns true if the content of a result is a plain string, not a list.
+    pub(crate) fn is_string_result(&self, at: PartId) -> bool {
+        let part = self.layout.part(at.message, at.part);
+        part.is_some_and(
+            |part| matches!((part.slot, part.inner), (EditSlot::Text(content), [EditSlot::Text(text)]) if content == *text),
+        )
+    }
+
+    /// Returns true if the arguments of a call are a string.
+    pub(crate) fn has_string_arguments(&self, at: PartId) -> bool {
+        self.layout
+            .part(at.message, at.part)
+            .is_some_and(|part| matches!(part.slot, EditSlot::JsonInString(_) | EditSlot::TextArguments(_)))
+    }
+
+    /// Returns the index of the message that contains a byte of the body.
+    pub(crate) fn message_at_offset(&self, byte: usize) -> Option<usize> {
+        self.layout.message_at_offset(byte)
+    }
+
+    /// Writes the edits and the injected tool, and copies every other byte. Borrows the body if nothing changes.
+    pub fn splice(&self, edits: &[RequestEdit]) -> Result<Cow<'a, [u8]>, Error> {
+        let syntax = &self.format.dialect().edits;
+        splice(self.body, syntax, &self.layout, edits.iter().chain(&self.injected_tool))
+    }
+}
+
+/// The parsed list of messages.
+struct ParsedMessages<'a> {
+    value: JsonValue<'a>,
+    messages: Vec<Message<'a>>,
+    layout: BodyLayout,
+}
+
+impl<'a> ParsedMessages<'a> {
+    fn parse(syntax: &RequestSyntax, scanner: &mut JsonScanner<'a>) -> Result<Self, Error> {
+        let mut messages = Vec::new();
+        let mut layout = BodyLayout::default();
+        if let Some(parse_string) = syntax.parse_string_input.filter(|_| scanner.peek_value_start() == Some(b'"')) {
+            let value = scanner.read_value()?;
+            messages.push(parse_string(value, &mut layout));
+            return Ok(Self { value, messages, layout });
+        }
+        if scanner.peek_value_start() != Some(b'[') {
+            scanner.read_value()?;
+            return Err(Error::not_a_request(format_args!("\"{}\" is not a list", syntax.list_key)));
+        }
+        let start = scanner.remaining_bytes();
+        let value = scanner.read_array(|scanner| {
+            // The first few messages predict the rest poorly.
+            if messages.len() == messages.capacity() && messages.len() >= 64 {
+                let share = ReadProgress {
+                    read_bytes: start - scanner.remaining_bytes(),
+                    remaining_bytes: scanner.remaining_bytes(),
+                };
+                share.reserve_remaining(&mut messages);
+                layout.reserve_remaining(share);
+            }
+            let element = scanner.read_element(syntax.nested_fields)?;
+            if !element.value.is_object() {
+                return Err(Error::not_a_request(format_args!("message {} is not an object", messages.len())));
+            }
+            messages.push((syntax.parse_message)(&element, &mut layout));
+            scanner.recycle(element);
+            Ok(())
+        })?;
+        layout.messages_start = Some(value.span.start + 1);
+        Ok(Self { value, messages, layout })
+    }
+}
+
+/// Parses a single message or item, as stored in session logs.
+pub(crate) fn parse_message<'a>(format: Format, element: &JsonObject<'a>) -> Message<'a> {
+    (format.dialect().request.parse_message)(element, &mut BodyLayout::default())
+}
+
+/// Validates that a body is UTF-8. The standard library's check is measurably slow on non-ASCII text
+/// (docs/decisions/0001), so it runs only to locate an error.
+pub(crate) fn utf8_text(body: &[u8]) -> Result<&str, Error> {
+    simdutf8::basic::from_utf8(body).map_err(|_| {
+        let at = std::str::from_utf8(body).map_or_else(|error| error.valid_up_to(), str::len);
+        Error::not_json(at, "text that is not UTF-8")
+    })
+}
+
+/// Parses instructions outside the messages: a string, or blocks.
+pub(crate) fn instruction_parts<'a>(
+    top_level: &JsonObject<'a>,
+    key: &str,
+    part: impl Fn(&JsonObject<'a>) -> Part<'a>,
+) -> Vec<Part<'a>> {
+    match top_level.text(key) {
+        Some(text) => vec![Part::text(text)],
+        None => top_level.elements(key).iter().map(part).collect(),
+    }
+}
+
+/// Returns true if a field is set to anything but null.
+pub(crate) fn is_set(top_level: &JsonObject<'_>, key: &str) -> bool {
+    top_level.get(key).is_some_and(|value| !value.is_null())
+}
+
+/// Parses a list of tools, each with its name at the top or in `function` or `custom`.
+pub(crate) fn parse_tool_list<'a>(top_level: &JsonObject<'a>) -> DeclaredTools<'a> {
+    let tools = top_level.elements("tools");
+    let layout = top_level.get("tools").filter(|value| value.is_array()).map(|value| ToolsLayout {
+        list_start: value.span.start + 1,
+        elements: tools.iter().map(|tool| tool.value.span).collect(),
+    });
+    DeclaredTools { definitions: tools.iter().map(parse_tool).collect(), layout }
+}
+
+pub(crate) fn parse_tool<'a>(declaration: &JsonObject<'a>) -> ToolDefinition<'a> {
+    let named = ["function", "custom"].iter().find_map(|key| declaration.object(key));
+    let name = named.as_ref().unwrap_or(declaration).string("name");
+    ToolDefinition { name: name.unwrap_or_default(), definition: Cow::Borrowed(declaration.value.raw()) }
+}
+
+/// Parses a role from its wire name.
+pub(crate) fn parse_role(name: Option<&str>) -> Role {
+    match name {
+        Some("system") => Role::System,
+        Some("developer") => Role::Developer,
+        Some("user") => Role::User,
+        Some("assistant") => Role::Assistant,
+        Some("tool" | "function") => Role::Tool,
+        _ => Role::Other,
+    }
+}
