@@ -30,11 +30,29 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Renders the help texts of the binary and of each command.
+/// Renders the help texts of the binary, of each command and of their subcommands.
 fn render_cli_reference() -> Result<String> {
     let overview = command_help(&[])?;
-    let commands: Vec<&str> = overview
-        .lines()
+    let mut page =
+        format!("# Command line\n\nWritten by `cargo xtask reference`.\n\n```text\n{}\n```\n", overview.trim_end());
+    for command in subcommands(&overview) {
+        let help = command_help(&[command])?;
+        page += &help_section("##", command, &help);
+        for subcommand in subcommands(&help) {
+            let help = command_help(&[command, subcommand])?;
+            page += &help_section("###", &format!("{command} {subcommand}"), &help);
+        }
+    }
+    Ok(page)
+}
+
+fn help_section(heading: &str, command: &str, help: &str) -> String {
+    format!("\n{heading} foldline {command}\n\n```text\n{}\n```\n", help.trim_end())
+}
+
+/// Returns the names of the commands that a help text lists.
+fn subcommands(help: &str) -> Vec<&str> {
+    help.lines()
         .skip_while(|line| *line != "Commands:")
         .skip(1)
         .take_while(|line| line.starts_with("  "))
@@ -42,13 +60,7 @@ fn render_cli_reference() -> Result<String> {
         .filter(|line| !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
-        .collect();
-    let mut page =
-        format!("# Command line\n\nWritten by `cargo xtask reference`.\n\n```text\n{}\n```\n", overview.trim_end());
-    for command in commands {
-        page += &format!("\n## foldline {command}\n\n```text\n{}\n```\n", command_help(&[command])?.trim_end());
-    }
-    Ok(page)
+        .collect()
 }
 
 fn command_help(command: &[&str]) -> Result<String> {

@@ -1,54 +1,23 @@
-//! All environment variables that foldline reads; no other module reads any.
+//! Access to the environment; no other module reads it. The variables of settings are named in the table of settings, all
+//! others here.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stdout};
-use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
 use foldline::wire::Format;
 
 use crate::client::CallerEnv;
-use crate::proxy_settings::ProxyArgs;
 
 /// If set to anything, no colors are used, see <https://no-color.org>.
 const NO_COLOR: &str = "NO_COLOR";
 /// Number of terminal columns, if the terminal does not report it.
 const COLUMNS: &str = "COLUMNS";
-/// Path of the archive of folded originals.
-const ARCHIVE: &str = "FOLDLINE_ARCHIVE";
-/// A file with the key of an encrypted archive.
-const ARCHIVE_KEY_FILE: &str = "FOLDLINE_ARCHIVE_KEY_FILE";
-/// The key of an encrypted archive itself, for environments where secrets are variables.
-const ARCHIVE_KEY: &str = "FOLDLINE_ARCHIVE_KEY";
-
-/// The user's model table.
-const MODELS: &str = "FOLDLINE_MODELS";
-/// The proxy's settings file.
-const SETTINGS: &str = "FOLDLINE_SETTINGS";
-/// The proxy's settings, each named after its flag.
-const LISTEN: &str = "FOLDLINE_LISTEN";
-const TOKEN: &str = "FOLDLINE_TOKEN";
-const TOKENS: &str = "FOLDLINE_TOKENS";
-const TOKEN_FILE: &str = "FOLDLINE_TOKEN_FILE";
-const TENANCY: &str = "FOLDLINE_TENANCY";
-const TLS_CERT: &str = "FOLDLINE_TLS_CERT";
-const TLS_KEY: &str = "FOLDLINE_TLS_KEY";
-const UPSTREAM: &str = "FOLDLINE_UPSTREAM";
-const OPENAI: &str = "FOLDLINE_OPENAI";
-const ANTHROPIC: &str = "FOLDLINE_ANTHROPIC";
-const MODE: &str = "FOLDLINE_MODE";
-const POLICY: &str = "FOLDLINE_POLICY";
-const WINDOW: &str = "FOLDLINE_WINDOW";
-const UNFOLD: &str = "FOLDLINE_UNFOLD";
-const SUMMARIZE: &str = "FOLDLINE_SUMMARIZE";
-const SUMMARY_MODEL: &str = "FOLDLINE_SUMMARY_MODEL";
-const MAX_BODY: &str = "FOLDLINE_MAX_BODY";
-const MAX_BODIES: &str = "FOLDLINE_MAX_BODIES";
-const MAX_REQUESTS: &str = "FOLDLINE_MAX_REQUESTS";
-const MAX_SESSIONS: &str = "FOLDLINE_MAX_SESSIONS";
-const RESPONSE_TIMEOUT: &str = "FOLDLINE_RESPONSE_TIMEOUT";
-const IDLE_TIMEOUT: &str = "FOLDLINE_IDLE_TIMEOUT";
+/// Prefix of the variables that are settings; their names are in the table of settings.
+const SETTING_PREFIX: &str = "FOLDLINE_";
+/// Folder of recorded sessions, for benches and tasks of this repository.
+const CORPUS: &str = "FOLDLINE_CORPUS";
+/// Prefix of variables of the evaluation scripts of this repository.
+const EVALUATION_PREFIX: &str = "FOLDLINE_EVAL_";
 
 /// Base URLs of providers that most clients read.
 const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
@@ -98,74 +67,20 @@ impl Terminal {
     }
 }
 
-/// Returns the path of the user's model table, if set.
-pub(crate) fn models_path() -> Option<PathBuf> {
-    std::env::var_os(MODELS).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
-/// Archive settings of the environment.
-#[derive(Debug)]
-pub(crate) struct ArchiveVariables {
-    pub(crate) path: Option<PathBuf>,
-    pub(crate) key_file: Option<PathBuf>,
-    pub(crate) key: Option<Vec<u8>>,
-}
-
-impl ArchiveVariables {
-    pub(crate) fn read() -> Self {
-        Self {
-            path: read_variable(ARCHIVE).map(PathBuf::from),
-            key_file: read_variable(ARCHIVE_KEY_FILE).map(PathBuf::from),
-            key: read_variable(ARCHIVE_KEY).map(OsString::into_encoded_bytes),
-        }
-    }
-}
-
-/// Proxy settings of the environment.
-pub(crate) struct ProxyVariables {
-    pub(crate) settings: Option<PathBuf>,
-    pub(crate) args: ProxyArgs,
-}
-
-impl ProxyVariables {
-    pub(crate) fn read() -> Result<Self> {
-        let args = ProxyArgs {
-            listen: parse_variable(LISTEN)?,
-            token: parse_variable(TOKEN)?,
-            tokens: parse_variable(TOKENS)?,
-            token_file: parse_variable(TOKEN_FILE)?,
-            tenancy: parse_variable(TENANCY)?,
-            tls_cert: parse_variable(TLS_CERT)?,
-            tls_key: parse_variable(TLS_KEY)?,
-            upstream: parse_variable(UPSTREAM)?,
-            openai: parse_variable(OPENAI)?,
-            anthropic: parse_variable(ANTHROPIC)?,
-            mode: parse_variable(MODE)?,
-            policy: parse_variable(POLICY)?,
-            window: parse_variable(WINDOW)?,
-            unfold: parse_variable(UNFOLD)?,
-            summarize: parse_variable(SUMMARIZE)?,
-            summary_model: parse_variable(SUMMARY_MODEL)?,
-            max_body: parse_variable(MAX_BODY)?,
-            max_bodies: parse_variable(MAX_BODIES)?,
-            max_requests: parse_variable(MAX_REQUESTS)?,
-            max_sessions: parse_variable(MAX_SESSIONS)?,
-            response_timeout: parse_variable(RESPONSE_TIMEOUT)?,
-            idle_timeout: parse_variable(IDLE_TIMEOUT)?,
-        };
-        Ok(Self { settings: read_variable(SETTINGS).map(PathBuf::from), args })
-    }
+/// Returns the names of all variables with the prefix of settings that are set.
+pub(crate) fn foldline_variables() -> Vec<String> {
+    let names =
+        std::env::vars_os().filter(|(_, value)| !value.is_empty()).filter_map(|(name, _)| name.into_string().ok());
+    let is_setting =
+        |name: &String| name.starts_with(SETTING_PREFIX) && name != CORPUS && !name.starts_with(EVALUATION_PREFIX);
+    let mut names: Vec<String> = names.filter(is_setting).collect();
+    names.sort();
+    names
 }
 
 /// Returns the value of a variable. An empty variable counts as unset.
-fn read_variable(name: &str) -> Option<OsString> {
+pub(crate) fn read_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
-}
-
-fn parse_variable<T: FromStr>(name: &str) -> Result<Option<T>> {
-    let Some(value) = read_variable(name) else { return Ok(None) };
-    let parsed = value.to_str().and_then(|it| it.parse().ok());
-    parsed.map(Some).ok_or_else(|| anyhow!("the variable {name} has an invalid value; see `foldline serve --help`"))
 }
 
 /// Reads the variables that affect clients of providers.

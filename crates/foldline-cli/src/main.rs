@@ -8,7 +8,7 @@ mod command;
 mod environment;
 mod input;
 mod log;
-mod proxy_settings;
+mod output;
 pub(crate) mod render;
 mod runtime;
 mod settings;
@@ -36,8 +36,8 @@ fn main() -> ExitCode {
     match CliArgs::parse().command.run() {
         Ok(code) => code,
         Err(error) => {
-            command::report(&format!("foldline: {error:#}"));
-            command::exit_code_for(&error)
+            output::report(&format!("foldline: {error:#}"));
+            output::exit_code_for(&error)
         }
     }
 }

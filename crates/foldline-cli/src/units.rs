@@ -11,6 +11,60 @@ pub(crate) struct AgeArg(pub(crate) Duration);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeArg(pub(crate) u64);
 
+/// A number of bytes like [`SizeArg`]; a number without a unit is in megabytes of 2^20 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MegabytesArg(pub(crate) u64);
+
+/// A number of tokens: `200000`, `32k`, `1M`, `1.05M`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokensArg(pub(crate) u64);
+
+/// A span of time like [`AgeArg`]; a number without a unit is in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SecondsArg(pub(crate) Duration);
+
+impl FromStr for MegabytesArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let has_unit = !split_unit(text).1.is_empty();
+        let size: SizeArg = if has_unit { text.parse()? } else { format!("{}MiB", text.trim()).parse()? };
+        Ok(Self(size.0))
+    }
+}
+
+impl FromStr for SecondsArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let has_unit = !split_unit(text).1.is_empty();
+        let age: AgeArg = if has_unit { text.parse()? } else { format!("{}s", text.trim()).parse()? };
+        Ok(Self(age.0))
+    }
+}
+
+impl FromStr for TokensArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let invalid = || format!("\"{text}\" is not a number of tokens; write it as 200000, 32k or 1M");
+        let text = text.trim();
+        let (number, zeros) = match text.char_indices().last().filter(|(_, unit)| unit.is_ascii_alphabetic()) {
+            Some((at, 'k' | 'K')) => (&text[..at], 3),
+            Some((at, 'm' | 'M')) => (&text[..at], 6),
+            Some(_) => return Err(invalid()),
+            None => (text, 0),
+        };
+        let (whole, fraction) = number.trim_end().split_once('.').unwrap_or((number.trim_end(), ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > zeros {
+            return Err(invalid());
+        }
+        let zeros = "0".repeat(zeros - fraction.len());
+        format!("{whole}{fraction}{zeros}").parse().map(Self).map_err(|_| invalid())
+    }
+}
+
 impl FromStr for AgeArg {
     type Err = String;
 
@@ -86,6 +140,27 @@ mod tests {
         assert_eq!("2GB".parse(), Ok(SizeArg(2_000_000_000)));
         assert_eq!("512KiB".parse(), Ok(SizeArg(512 * 1024)));
         assert_eq!("1000".parse(), Ok(SizeArg(1000)));
+    }
+
+    #[test]
+    fn token_counts_are_parsed() {
+        for (text, tokens) in
+            [("200000", 200_000), ("32k", 32_000), ("1M", 1_000_000), ("1.05M", 1_050_000), (" 8 K ", 8_000)]
+        {
+            assert_eq!(text.parse(), Ok(TokensArg(tokens)), "{text}");
+        }
+        for invalid in ["", "k", "1.5", "0.0001k", "-1", "32MB", "1e6", "99999999999999999999", "32 kk", "3\u{a0}k"] {
+            assert!(invalid.parse::<TokensArg>().unwrap_err().contains("32k"), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn numbers_without_units_are_megabytes_and_seconds() {
+        assert_eq!("3".parse(), Ok(MegabytesArg(3 << 20)));
+        assert_eq!("64MB".parse(), Ok(MegabytesArg(64_000_000)));
+        assert_eq!("90".parse(), Ok(SecondsArg(Duration::from_secs(90))));
+        assert_eq!("10m".parse(), Ok(SecondsArg(Duration::from_secs(600))));
+        assert!("".parse::<MegabytesArg>().is_err() && "-1".parse::<SecondsArg>().is_err());
     }
 
     #[test]

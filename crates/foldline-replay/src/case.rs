@@ -4,19 +4,19 @@
 //! Everything that depends only on the recording is computed here, once, for all engines. Identifiers
 //! and lines are small numbers, so that the cost of tracking a rendering is proportional to its changes.
 
-use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use foldline::marker::{handles, is_marker};
 use foldline::transcript::RecordedSession;
 use foldline::wire::Format;
-use foldline::{Handle, Message, Meter, Part, ToolDefinition};
+use foldline::{Handle, Meter, Part, ToolDefinition};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::CorpusStats;
+use crate::actions::{action_ranges, for_each_action_identifier};
 use crate::artifact_trail;
 use crate::artifact_trail::TrailFacts;
 use crate::chat;
@@ -358,31 +358,6 @@ fn marker_bytes(line: &str) -> u64 {
 /// prefix except for a few bytes.
 pub(crate) fn canonical_bytes(message: &foldline::Message<'_>) -> Vec<u8> {
     serde_json::to_vec(message).expect("a message is plain data")
-}
-
-/// Returns the model's turns that follow a request, as ranges of messages.
-pub(crate) fn action_ranges<M: Borrow<Message<'static>>>(messages: &[M]) -> Vec<Range<usize>> {
-    let mut actions: Vec<Range<usize>> = Vec::new();
-    for (at, message) in messages.iter().enumerate() {
-        let before = at.checked_sub(1).map(|before| messages[before].borrow());
-        if message.borrow().opens_round(before) {
-            actions.push(at..at + 1);
-        } else if let Some(action) = actions.last_mut().filter(|action| action.end == at) {
-            action.end += usize::from(message.borrow().is_assistant());
-        }
-    }
-    // A conversation that begins with the model has no request before it.
-    actions.retain(|action| action.start > 0);
-    actions
-}
-
-/// Calls `visit` with the identifiers of an action: of the model's text and of its calls.
-pub(crate) fn for_each_action_identifier(message: &Message<'_>, mut visit: impl FnMut(&str)) {
-    for_each_text(message, |kind, _, text| {
-        if !matches!(kind, TextOrigin::Reasoning | TextOrigin::CallId) {
-            text.lines().for_each(|line| for_each_identifier(line, &mut visit));
-        }
-    });
 }
 
 impl ReplayCase {

@@ -10,9 +10,10 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::CorpusStats;
+use crate::actions::action_ranges;
 use crate::baselines;
 use crate::baselines::{DropUnit, RandomDrop};
-use crate::case::{ReplayCase, action_ranges};
+use crate::case::ReplayCase;
 use crate::engine::{EngineError, ReplayEngine};
 use crate::interval::{IntervalEstimate, bootstrap};
 use crate::oracle::{OracleEngine, OracleSchedule};

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::case::{action_ranges, for_each_action_identifier};
+use crate::actions::{action_ranges, for_each_action_identifier};
 use crate::identifiers::for_each_identifier;
 use crate::text::for_each_text;
 

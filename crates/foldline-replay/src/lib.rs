@@ -6,6 +6,7 @@
 //!
 //! This crate reads recordings and measures. It decides no folds and prints nothing.
 
+mod actions;
 pub(crate) mod artifact_trail;
 pub mod baselines;
 mod case;

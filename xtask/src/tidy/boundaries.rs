@@ -125,24 +125,25 @@ pub(crate) fn check_purity(tree: &SourceTree) -> Result<Vec<String>> {
 
 const ENGINE_SOURCE_DIR: &str = "crates/foldline/src/";
 
-/// The file that declares the environment variables.
+/// The file that reads environment variables.
 const ENVIRONMENT_FILE: &str = "crates/foldline-cli/src/environment.rs";
-/// The variable for the folder of recorded sessions that benches, examples and tasks use.
-const CORPUS_VARIABLE: &str = "FOLDLINE_CORPUS";
+/// The file that declares the variables of settings.
+const SETTINGS_FILE: &str = "crates/foldline-cli/src/settings/table.rs";
 
-/// Finds variables that are read or documented, and not declared in the one file for them.
+/// Finds variables that are read outside the one file for it, and documented ones that are not declared.
 pub(crate) fn check_environment(tree: &SourceTree) -> Result<Vec<String>> {
     let shipped = |file: &&RepoFile| is_rust(file) && file.path.starts_with("crates/") && file.path.contains("/src/");
     let elsewhere = tree.files.iter().filter(shipped).filter(|file| file.path != ENVIRONMENT_FILE);
     let mut faults = find_mentions(elsewhere, &["env::var", "env::set_var", "env = \""]);
 
-    let declared = tree.text(ENVIRONMENT_FILE);
+    let is_declared = |name: &str| {
+        let literal = format!("\"{name}\"");
+        [SETTINGS_FILE, ENVIRONMENT_FILE].iter().any(|file| tree.text(file).contains(&literal))
+    };
     for file in tree.files.iter().filter(|file| is_rust(file) || file.path.ends_with(".md")) {
         for text in prose(file) {
-            for name in foldline_variables(text.text).filter(|name| *name != CORPUS_VARIABLE) {
-                if !declared.contains(&format!("&str = \"{name}\"")) {
-                    faults.push(format!("{} names {name}, which {ENVIRONMENT_FILE} does not declare", file.path));
-                }
+            for name in foldline_variables(text.text).filter(|name| !is_declared(name)) {
+                faults.push(format!("{} names {name}, which {SETTINGS_FILE} does not declare", file.path));
             }
         }
     }
@@ -225,9 +226,9 @@ mod tests {
     #[test]
     fn undeclared_variable_is_found() {
         let name = |rest: &str| format!("{}{rest}", concat!("FOLDLINE", "_"));
-        let declared = format!("//! E.\nconst A: &str = \"{}\";\n", name("A"));
+        let declared = format!("//! E.\nconst A: Setting = Setting::new(\"a\", \"{}\");\n", name("A"));
         let page = format!("set {} or {}\n", name("A"), name("B_2"));
-        let faults = check_environment(&tree(&[(ENVIRONMENT_FILE, &declared), ("README.md", &page)])).unwrap();
-        assert_eq!(faults, [format!("README.md names {}, which {ENVIRONMENT_FILE} does not declare", name("B_2"))]);
+        let faults = check_environment(&tree(&[(SETTINGS_FILE, &declared), ("README.md", &page)])).unwrap();
+        assert_eq!(faults, [format!("README.md names {}, which {SETTINGS_FILE} does not declare", name("B_2"))]);
     }
 }

@@ -11,9 +11,10 @@ use clap::{Args, Subcommand};
 use foldline_archive::{AccessMode, ArchiveStats, ByteProgress, RetentionPolicy};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{print_stdout, report};
+use crate::output::{print_stdout, report};
 use crate::render::format_number;
-use crate::settings::ArchiveFlags;
+use crate::settings::archive::ArchiveSettings;
+use crate::settings::flags::{ArchiveGroups, SettingFlags};
 use crate::units::{AgeArg, SizeArg, format_age, format_bytes};
 
 /// Maintain the archive: statistics, retention, verification, export and import
@@ -48,12 +49,12 @@ impl ArchiveCommand {
 #[derive(Args)]
 struct StatsTask {
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 impl StatsTask {
     fn run(self) -> Result<ExitCode> {
-        let settings = self.archive.resolve()?;
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let stats = settings.open_tenant()?.stats()?;
         print_stdout(&format_stats(&stats, &settings.path))?;
         Ok(ExitCode::SUCCESS)
@@ -125,12 +126,12 @@ struct PruneTask {
     live: AgeArg,
 
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 impl PruneTask {
     fn run(self) -> Result<ExitCode> {
-        let archive = self.archive.resolve()?.open_existing()?;
+        let archive = ArchiveSettings::resolve(&self.settings.load()?)?.open_existing()?;
         let spinner = new_spinner("pruning");
         let pruned = archive.prune(&RetentionPolicy {
             max_age: self.unused_for.map(|age| age.0),
@@ -158,12 +159,12 @@ impl PruneTask {
 #[derive(Args)]
 struct VerifyTask {
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 impl VerifyTask {
     fn run(self) -> Result<ExitCode> {
-        let settings = self.archive.resolve()?;
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         // Quarantining damage needs write access; without it, damage is still reported.
         let archive = settings.open_existing().or_else(|_| settings.open(AccessMode::ReadOnly))?;
         let bar = progress_bar();
@@ -201,12 +202,12 @@ struct ExportTask {
     file: Option<PathBuf>,
 
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 impl ExportTask {
     fn run(self) -> Result<ExitCode> {
-        let tenant = self.archive.resolve()?.open_tenant()?;
+        let tenant = ArchiveSettings::resolve(&self.settings.load()?)?.open_tenant()?;
         let bar = progress_bar();
         let progress = |progress| update_progress(&bar, progress);
         let exported = match self.file.filter(|file| file != Path::new("-")) {
@@ -246,12 +247,12 @@ struct ImportTask {
     file: Option<PathBuf>,
 
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 impl ImportTask {
     fn run(self) -> Result<ExitCode> {
-        let settings = self.archive.resolve()?;
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let tenant = settings.open(AccessMode::ReadWrite)?.tenant(&settings.namespace);
         let input: Box<dyn Read> = match self.file.filter(|file| file != Path::new("-")) {
             Some(file) => {

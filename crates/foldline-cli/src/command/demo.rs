@@ -9,8 +9,8 @@ use foldline_server::demo::{
     BaselineRun, DEMO_MODEL, DemoError, DemoRunner, DemoTurn, ProxiedRun, RefusedRequest, WINDOW_TOKENS,
 };
 
-use super::print_stdout;
 use crate::environment::Terminal;
+use crate::output::print_stdout;
 use crate::render;
 use crate::render::{format_number, format_percent};
 use crate::units::format_dollars;

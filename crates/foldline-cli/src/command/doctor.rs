@@ -16,13 +16,15 @@ use foldline_server::proxy::probe::{NeighbourWindow, RunningProxy};
 use foldline_server::proxy::{ProxySettings, UpstreamUrl};
 use serde::Serialize;
 
-use super::print_stdout;
 use crate::client::CallerEnv;
 use crate::environment::{self, Terminal};
-use crate::proxy_settings::{ProxyFlags, SettingSources};
+use crate::output::print_stdout;
 use crate::render;
 use crate::render::format_number;
-use crate::settings::{ArchiveFlags, ModelFlags};
+use crate::settings::archive::ArchiveSettings;
+use crate::settings::flags::{ProxyGroups, SettingFlags};
+use crate::settings::layers::{SettingLayers, SettingSource, default_settings_path};
+use crate::settings::proxy;
 use crate::units;
 
 /// Check settings, archive, upstreams and clients, and advise on problems
@@ -38,11 +40,7 @@ pub(crate) struct DoctorCommand {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    proxy: ProxyFlags,
-    #[command(flatten)]
-    models: ModelFlags,
-    #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ProxyGroups>,
 }
 
 /// Result of one check.
@@ -94,44 +92,50 @@ impl DoctorCommand {
     }
 
     async fn run_checks(self) -> Vec<DoctorFinding> {
-        let (settings, sources) = match self.proxy.resolve_with_sources() {
-            Ok(resolved) => resolved,
-            Err(error) => {
-                // Without valid settings the upstreams are unknown; nothing is probed.
-                let advice = "repair the setting and run again; `foldline serve --help` lists all settings";
-                let settings = DoctorFinding::fail("settings", format!("{error:#}"), advice);
-                return vec![settings, check_archive(&self.archive)];
-            }
+        let invalid_settings = |error: anyhow::Error| {
+            // Without valid settings the upstreams are unknown; nothing is probed.
+            let advice = "repair the setting and run again; `foldline serve --help` lists all settings";
+            DoctorFinding::fail("settings", format!("{error:#}"), advice)
         };
-        let mut findings = vec![check_settings(&sources), check_archive(&self.archive)];
+        let layers = match self.settings.load() {
+            Ok(layers) => layers,
+            Err(error) => return vec![invalid_settings(error)],
+        };
+        let settings = match proxy::resolve(&layers) {
+            Ok(settings) => settings,
+            Err(error) => return vec![invalid_settings(error), check_archive(&layers)],
+        };
+        let mut findings = vec![check_settings(&layers), check_archive(&layers)];
         findings.extend(check_listen_address(&settings).await);
         findings.extend(check_upstreams(&settings).await);
-        findings.extend(check_model(&self.models, self.model.as_deref(), &settings).await);
+        findings.extend(check_model(self.model.as_deref(), &settings).await);
         findings.extend(check_clients(&settings, &environment::caller_env()));
         findings
     }
 }
 
-/// Reports where settings come from.
-fn check_settings(sources: &SettingSources) -> DoctorFinding {
-    let listed = |source: &str, names: &[String]| match names {
-        [] => None,
-        names => Some(format!("{source}: {}", names.join(", "))),
-    };
-    let file = match &sources.file {
-        Some((path, names)) if names.is_empty() => format!("{} is empty", path.display()),
-        Some((path, names)) => format!("{}: {}", path.display(), names.join(", ")),
-        None => format!(
-            "no settings file{}",
-            sources.default_file.as_ref().map_or(String::new(), |it| format!(" at {}", it.display()))
-        ),
-    };
-    let all = [listed("flags", &sources.flags), listed("variables", &sources.variables), Some(file)];
-    DoctorFinding::ok("settings", all.into_iter().flatten().collect::<Vec<_>>().join("; "))
+/// Reports where settings come from, without values: some are secrets.
+fn check_settings(layers: &SettingLayers) -> DoctorFinding {
+    let mut parts = Vec::new();
+    for layer in layers.layers() {
+        let names = layer.values.keys().copied().collect::<Vec<_>>().join(", ");
+        match &layer.source {
+            SettingSource::Flags if !names.is_empty() => parts.push(format!("flags: {names}")),
+            SettingSource::Variables if !names.is_empty() => parts.push(format!("variables: {names}")),
+            SettingSource::File(path) if names.is_empty() => parts.push(format!("{} is empty", path.display())),
+            SettingSource::File(path) => parts.push(format!("{}: {names}", path.display())),
+            _ => {}
+        }
+    }
+    if !layers.layers().iter().any(|layer| matches!(layer.source, SettingSource::File(_))) {
+        let place = default_settings_path().map_or(String::new(), |path| format!(" at {}", path.display()));
+        parts.push(format!("no settings file{place}"));
+    }
+    DoctorFinding::ok("settings", parts.join("; "))
 }
 
-fn check_archive(flags: &ArchiveFlags) -> DoctorFinding {
-    let settings = match flags.resolve() {
+fn check_archive(layers: &SettingLayers) -> DoctorFinding {
+    let settings = match ArchiveSettings::resolve(layers) {
         Ok(settings) => settings,
         Err(error) => return DoctorFinding::fail("archive", format!("{error:#}"), "set its path with --archive"),
     };
@@ -256,13 +260,8 @@ async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
 }
 
 /// Checks the model table and reports what is known of the given model.
-async fn check_model(flags: &ModelFlags, name: Option<&str>, settings: &ProxySettings) -> Vec<DoctorFinding> {
-    let table = match flags.resolve() {
-        Ok(table) => table,
-        Err(error) => {
-            return vec![DoctorFinding::fail("models", format!("{error:#}"), "repair the file, or omit --models")];
-        }
-    };
+async fn check_model(name: Option<&str>, settings: &ProxySettings) -> Vec<DoctorFinding> {
+    let table = &settings.models;
     let mut findings = vec![DoctorFinding::ok("models", format!("{} rows", format_number(table.rows().len() as u64)))];
     for upstream in [&settings.openai, &settings.anthropic] {
         if !upstream.is_loopback() || (upstream == &settings.openai && findings.len() > 1) {
@@ -287,7 +286,7 @@ async fn check_model(flags: &ModelFlags, name: Option<&str>, settings: &ProxySet
         }
     }
     if let Some(name) = name {
-        let meter = Meter::for_model(&table, Some(name));
+        let meter = Meter::for_model(table, Some(name));
         let counted = match meter.exactness() {
             CountExactness::Exact => "counted exactly",
             _ => "estimated conservatively, and calibrated by the provider's reports",

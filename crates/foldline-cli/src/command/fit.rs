@@ -15,9 +15,12 @@ use foldline::{
 };
 use serde_json::json;
 
-use super::{EXIT_BAD_INPUT, EXIT_CANNOT_FIT, report, write_output};
 use crate::input;
-use crate::settings::{ArchiveFlags, ModelFlags, NoArchive};
+use crate::output::{EXIT_BAD_INPUT, EXIT_CANNOT_FIT, report, write_output};
+use crate::settings::archive::{ArchiveSettings, NoArchive};
+use crate::settings::flags::{FoldGroups, SettingFlags};
+use crate::settings::models;
+use crate::units::TokensArg;
 
 /// Fold one request body until it fits a budget
 ///
@@ -36,16 +39,13 @@ pub(crate) struct FitCommand {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Maximum tokens of the body, including tools and instructions.
-    #[arg(long, value_name = "N")]
-    budget: u64,
+    /// Maximum tokens of the body, including tools and instructions: 32000, 32k or 1M.
+    #[arg(long, value_name = "TOKENS")]
+    budget: TokensArg,
 
     /// Count and price for this model instead of the one in the body.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-
-    #[command(flatten)]
-    models: ModelFlags,
 
     /// The API format of the body.
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "openai-chat", "openai-responses", "anthropic"])]
@@ -72,7 +72,7 @@ pub(crate) struct FitCommand {
     no_archive: bool,
 
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<FoldGroups>,
 }
 
 const HELP: &str = "\
@@ -110,13 +110,14 @@ impl FitCommand {
                 return Ok(ExitCode::from(EXIT_BAD_INPUT));
             }
         };
-        let table = &self.models.resolve()?;
+        let layers = self.settings.load()?;
+        let table = &models::model_table(&layers)?;
         let model = self.model.as_deref().or(request.conversation().model.as_deref());
         let meter = Meter::for_model(table, model);
-        let mut options = FoldOptions::new(meter, Prices::for_model(table, model), self.budget)
+        let mut options = FoldOptions::new(meter, Prices::for_model(table, model), self.budget.0)
             .with_rules(&LawProfile::for_model(format, model));
         options.policy = self.policy.clone();
-        let store: Option<Box<dyn OriginalStore>> = match self.archive.resolve() {
+        let store: Option<Box<dyn OriginalStore>> = match ArchiveSettings::resolve(&layers) {
             _ if self.no_archive => None,
             Ok(settings) => Some(Box::new(settings)),
             Err(error) => Some(Box::new(NoArchive(format!("{error:#}")))),

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use foldline_archive::AccessMode;
 
-use crate::settings::ArchiveFlags;
+use crate::settings::archive::ArchiveSettings;
+use crate::settings::flags::{ArchiveGroups, SettingFlags};
 
 /// Serve unfold, search and stats to a model over MCP on standard input and output
 ///
@@ -15,12 +16,12 @@ use crate::settings::ArchiveFlags;
 #[derive(Args)]
 pub(crate) struct McpCommand {
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 impl McpCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = self.archive.resolve()?;
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let open = move || Ok(settings.open(AccessMode::ReadOnly)?.tenant(&settings.namespace));
         foldline_server::mcp::serve_stdio(open).context("the connection to the MCP client failed")?;
         Ok(ExitCode::SUCCESS)

@@ -14,12 +14,9 @@ mod show;
 pub(crate) mod summarize;
 mod unfold;
 
-use std::fs;
-use std::io::{ErrorKind, Write, stderr, stdout};
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 
 /// The commands of the binary.
@@ -58,44 +55,5 @@ impl CliCommand {
             CliCommand::Summarize(it) => it.run(),
             CliCommand::Unfold(it) => it.run(),
         }
-    }
-}
-
-/// Exit code for invalid input.
-const EXIT_BAD_INPUT: u8 = 2;
-/// Exit code for a request that cannot be brought under its budget.
-const EXIT_CANNOT_FIT: u8 = 3;
-
-/// Writes bytes to a file, or to standard output if no file is given.
-fn write_output(to: Option<&Path>, bytes: &[u8]) -> Result<()> {
-    match to {
-        Some(path) => fs::write(path, bytes).with_context(|| format!("could not write {}", path.display())),
-        None => match stdout().write_all(bytes).and_then(|()| stdout().flush()) {
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                Err(anyhow::Error::new(error).context("could not write to standard output"))
-            }
-            _ => Ok(()),
-        },
-    }
-}
-
-/// Writes to standard output. A closed pipe (`foldline show x | head`) is not an error.
-fn print_stdout(text: &str) -> Result<()> {
-    write_output(None, text.as_bytes())
-}
-
-/// Writes a line to standard error.
-pub(crate) fn report(line: &str) {
-    // If standard error is closed, there is no place left to report to.
-    let _ = writeln!(stderr(), "{line}");
-}
-
-/// Returns the exit code for an error.
-pub(crate) fn exit_code_for(error: &anyhow::Error) -> ExitCode {
-    use foldline_archive::ErrorKind::{InvalidHandle, InvalidInput};
-    let archive_error = error.downcast_ref::<foldline_archive::Error>();
-    match archive_error.map(foldline_archive::Error::kind) {
-        Some(InvalidInput | InvalidHandle) => ExitCode::from(EXIT_BAD_INPUT),
-        _ => ExitCode::FAILURE,
     }
 }

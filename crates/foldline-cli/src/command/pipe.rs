@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::settings::ModelFlags;
+use crate::settings::flags::{ModelGroups, SettingFlags};
+use crate::settings::models;
 
 /// Drive the engine over a growing conversation, one JSON object per line
 ///
@@ -34,7 +35,7 @@ pub(crate) struct PipeCommand {
     model: Option<String>,
 
     #[command(flatten)]
-    models: ModelFlags,
+    settings: SettingFlags<ModelGroups>,
 
     /// A price table (anthropic-5m, openai, local, ..), if `open` does not set one.
     #[arg(long, value_name = "NAME")]
@@ -145,7 +146,7 @@ struct PipeSession {
 
 impl PipeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let table = self.models.resolve()?;
+        let table = models::model_table(&self.settings.load()?)?;
         let mut session = None;
         let mut out = stdout().lock();
         for line in stdin().lock().lines() {

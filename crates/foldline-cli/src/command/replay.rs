@@ -17,9 +17,10 @@ use foldline_replay::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{print_stdout, report};
 use crate::environment::Terminal;
 use crate::input::join_paths;
+use crate::output::{print_stdout, report};
+use crate::units::TokensArg;
 
 /// Report what folding would have saved, cost and lost on recorded sessions
 ///
@@ -36,9 +37,9 @@ pub(crate) struct ReplayCommand {
     /// repeated; `NAME=CMD` gives it a name.
     #[arg(long, value_name = "CMD")]
     engine: Vec<String>,
-    /// Maximum tokens per request.
-    #[arg(long, value_name = "N", default_value_t = 128_000)]
-    budget: u64,
+    /// Maximum tokens per request: 128000, 128k or 1M.
+    #[arg(long, value_name = "TOKENS", default_value = "128k")]
+    budget: TokensArg,
     /// The price table used for costs.
     #[arg(long, value_name = "NAME", default_value = "anthropic-5m")]
     prices: String,
@@ -87,7 +88,7 @@ impl ReplayCommand {
             )
         })?;
         let options = CompareOptions {
-            budget: self.budget,
+            budget: self.budget.0,
             prices,
             meter: Meter::for_model(ModelTable::builtin(), Some("gpt-4o")),
             min_calls: self.min_calls.max(1),
@@ -128,7 +129,8 @@ impl ReplayCommand {
         print_stdout(&format_summary(&comparison, &self.prices))?;
         if self.html.is_some() || self.json.is_some() {
             let today = jiff::Zoned::now().date().to_string();
-            let report = ReplayReport::new(&comparison, 1, &join_paths(&self.files), &self.prices, &today, self.budget);
+            let report =
+                ReplayReport::new(&comparison, 1, &join_paths(&self.files), &self.prices, &today, self.budget.0);
             let write = |path: &Option<PathBuf>, text: String| match path {
                 Some(path) => std::fs::write(path, text).with_context(|| write_error(path)),
                 None => Ok(()),

@@ -12,12 +12,12 @@ use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, ProxyStats, Timeou
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-use super::report;
 use crate::client::{self, BaseUrls, CallerEnv};
 use crate::environment;
-use crate::proxy_settings::ProxyFlags;
+use crate::output::report;
 use crate::render::{format_number, format_percent};
-use crate::settings::{ArchiveFlags, ModelFlags};
+use crate::settings::flags::{ProxyGroups, SettingFlags};
+use crate::settings::{archive, proxy};
 use crate::units::format_dollars;
 
 /// Run a command with its own proxy
@@ -29,14 +29,10 @@ use crate::units::format_dollars;
 /// settings. A base URL that is already set becomes the upstream; if a foldline proxy runs there, its upstream is
 /// used instead, so that nothing is folded twice.
 #[derive(Args)]
-#[command(after_long_help = crate::proxy_settings::HELP)]
+#[command(after_long_help = crate::settings::proxy::HELP)]
 pub(crate) struct RunCommand {
     #[command(flatten)]
-    proxy: ProxyFlags,
-    #[command(flatten)]
-    models: ModelFlags,
-    #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ProxyGroups>,
     /// A file for the proxy's log; without it nothing is logged
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -55,12 +51,11 @@ impl RunCommand {
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let caller = runtime.block_on(bypass_running_proxies(environment::caller_env()));
-        let settings = self.proxy.resolve_for_child(&caller)?;
-        let settings =
-            ProxySettings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
+        let layers = proxy::layers_for_child(self.settings.load()?, &caller)?;
+        let settings = proxy::resolve(&layers)?;
         let timeouts = Timeouts { shutdown: SHUTDOWN_TIMEOUT, ..settings.timeouts };
         let settings = ProxySettings { timeouts, ..settings };
-        let archive = self.archive.open_for_mode(settings.mode)?;
+        let archive = archive::open_for_mode(&layers, settings.mode)?;
         let archive_handle = archive.clone();
         let ended = runtime.block_on(async {
             let (mode, version) = (settings.mode, settings.openai.version().to_owned());

@@ -7,10 +7,11 @@ use clap::Args;
 use foldline_archive::{AccessMode, SearchHit};
 use serde_json::json;
 
-use super::print_stdout;
 use crate::environment::{ColorChoice, Terminal};
+use crate::output::print_stdout;
 use crate::render::format_number;
-use crate::settings::ArchiveFlags;
+use crate::settings::archive::ArchiveSettings;
+use crate::settings::flags::{ArchiveGroups, SettingFlags};
 use crate::units::format_age;
 
 /// Search all folded originals, best and newest first
@@ -36,12 +37,12 @@ pub(crate) struct SearchCommand {
     json: bool,
 
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 impl SearchCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = self.archive.resolve()?;
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let tenant = settings.open(AccessMode::ReadOnly)?.tenant(&settings.namespace);
         let skip = self.page.saturating_sub(1).saturating_mul(self.limit);
         let found = tenant.search(&self.query.join(" "), skip, self.limit)?;

@@ -7,9 +7,9 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings};
 
-use super::print_stdout;
-use crate::proxy_settings::ProxyFlags;
-use crate::settings::{ArchiveFlags, ModelFlags};
+use crate::output::print_stdout;
+use crate::settings::flags::{ProxyGroups, SettingFlags};
+use crate::settings::{archive, proxy};
 
 /// Serve the drop-in proxy
 ///
@@ -17,22 +17,17 @@ use crate::settings::{ArchiveFlags, ModelFlags};
 /// ANTHROPIC_BASE_URL=http://127.0.0.1:8787. Requests are forwarded to the provider with the agent's own key, folded
 /// when they must be or when it pays; everything else passes through. Terms are explained in docs/glossary.md.
 #[derive(Args)]
-#[command(after_long_help = crate::proxy_settings::HELP)]
+#[command(after_long_help = crate::settings::proxy::HELP)]
 pub(crate) struct ServeCommand {
     #[command(flatten)]
-    proxy: ProxyFlags,
-    #[command(flatten)]
-    models: ModelFlags,
-    #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ProxyGroups>,
 }
 
 impl ServeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let settings = self.proxy.resolve()?;
-        let settings =
-            ProxySettings { models: self.models.resolve()?, namespace: self.archive.namespace()?, ..settings };
-        let archive = self.archive.open_for_mode(settings.mode)?;
+        let layers = self.settings.load()?;
+        let settings = proxy::resolve(&layers)?;
+        let archive = archive::open_for_mode(&layers, settings.mode)?;
         crate::log::init_stderr();
         #[cfg(unix)]
         raise_open_file_limit();

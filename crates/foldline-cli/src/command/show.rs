@@ -11,9 +11,10 @@ use foldline::transcript::RecordedSession;
 use foldline::wire::Request;
 use foldline::{Conversation, Meter};
 
-use super::{print_stdout, report};
 use crate::environment::Terminal;
-use crate::settings::ModelFlags;
+use crate::output::{print_stdout, report};
+use crate::settings::flags::{ModelGroups, SettingFlags};
+use crate::settings::models;
 use crate::token_report::{SessionReport, TokenReport};
 use crate::{input, render};
 
@@ -37,7 +38,7 @@ pub(crate) struct ShowCommand {
     model: Option<String>,
 
     #[command(flatten)]
-    models: ModelFlags,
+    settings: SettingFlags<ModelGroups>,
 
     /// Number of largest parts and repeats to list.
     #[arg(long, value_name = "N", default_value_t = 8)]
@@ -69,7 +70,7 @@ How to read it:
 
 impl ShowCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let table = self.models.resolve()?;
+        let table = models::model_table(&self.settings.load()?)?;
         let mut total = TokenReport::default();
         let mut failures = 0;
         let each = |recording: RecordedSession, request: Option<&Request<'_>>| {

@@ -19,7 +19,8 @@ use foldline_summarize::{
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use crate::command::{print_stdout, report};
+use crate::output::{print_stdout, report};
+use crate::units::TokensArg;
 use crate::{environment, input};
 
 /// Let a model summarize a text that is longer than its context window
@@ -53,8 +54,8 @@ pub(crate) struct SummarizeCommand {
     format: String,
 
     /// Context window of the models, in tokens [default: from the model table].
-    #[arg(long, value_name = "N")]
-    window: Option<u64>,
+    #[arg(long, value_name = "TOKENS")]
+    window: Option<TokensArg>,
 
     /// Use text commands instead of tool calls, for models without tool calling.
     #[arg(long)]
@@ -65,8 +66,8 @@ pub(crate) struct SummarizeCommand {
     goal: Option<String>,
 
     /// Maximum tokens of the summary.
-    #[arg(long, value_name = "N", default_value_t = 1_500)]
-    max_tokens: u64,
+    #[arg(long, value_name = "TOKENS", default_value = "1500")]
+    max_tokens: TokensArg,
 
     /// Maximum turns of the main model.
     #[arg(long, value_name = "N", default_value_t = 15)]
@@ -116,7 +117,7 @@ impl SummarizeCommand {
         let goal = self.goal.clone().unwrap_or(goal);
         let Some(upstream) = &self.upstream else {
             let meter = Meter::for_model(ModelTable::builtin(), Some(&self.model));
-            let facts = extract_facts(&text, self.max_tokens, &meter);
+            let facts = extract_facts(&text, self.max_tokens.0, &meter);
             match self.json {
                 true => print_stdout(&format!("{}\n", json!({ "author": "code", "text": facts })))?,
                 false => print_stdout(&format!("{}\n", facts.trim_end()))?,
@@ -136,7 +137,7 @@ impl SummarizeCommand {
         if let Some(name) = &self.sub_model {
             summarizer = summarizer.with_sub_model(self.connect_model(upstream, name)?);
         }
-        let task = SummaryTask { text: &text, goal: &goal, earlier_summary: None, max_tokens: self.max_tokens };
+        let task = SummaryTask { text: &text, goal: &goal, earlier_summary: None, max_tokens: self.max_tokens.0 };
         let bar = progress_bar(self.max_turns);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let summary = runtime.block_on(summarizer.summarize(&task, &|progress| update_progress(&bar, progress)));
@@ -173,7 +174,7 @@ impl SummarizeCommand {
         };
         let known = ModelInfo::for_model(name);
         let tool_style = if self.text_commands { ToolStyle::Text } else { ToolStyle::Calls };
-        let info = ModelInfo { window: self.window.unwrap_or(known.window), tool_style, ..known };
+        let info = ModelInfo { window: self.window.map_or(known.window, |it| it.0), tool_style, ..known };
         Ok(Arc::new(HttpModel::with_info(endpoint, info)?))
     }
 

@@ -6,8 +6,9 @@ use anyhow::{Result, anyhow};
 use clap::Args;
 use foldline_archive::{Error, ErrorKind, ExcerptQuery, excerpt};
 
-use super::{report, write_output};
-use crate::settings::ArchiveFlags;
+use crate::output::{report, write_output};
+use crate::settings::archive::ArchiveSettings;
+use crate::settings::flags::{ArchiveGroups, SettingFlags};
 
 /// Print an original that was folded, byte for byte
 ///
@@ -36,7 +37,7 @@ pub(crate) struct UnfoldCommand {
     page: Option<usize>,
 
     #[command(flatten)]
-    archive: ArchiveFlags,
+    settings: SettingFlags<ArchiveGroups>,
 }
 
 const HELP: &str = "\
@@ -49,7 +50,10 @@ impl UnfoldCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let lines = self.lines.as_deref().map(str::parse).transpose()?;
         let query = ExcerptQuery { lines, grep: self.grep, context: self.context, page: self.page };
-        let unfolded = self.archive.resolve()?.open_tenant()?.unfold(&self.handle).map_err(listing_candidates)?;
+        let unfolded = ArchiveSettings::resolve(&self.settings.load()?)?
+            .open_tenant()?
+            .unfold(&self.handle)
+            .map_err(listing_candidates)?;
         let excerpt = excerpt(&unfolded.bytes, &query)?;
         write_output(None, &excerpt.bytes)?;
         if !excerpt.is_complete {

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::case::ReplayCase;
 use crate::engine::SharedMessage;
-use crate::oracle::OracleCrease;
+use crate::oracle::crease::OracleCrease;
 use crate::text::{TextOrigin, for_each_text};
 
 /// Text that replaces a result of which no line is kept.

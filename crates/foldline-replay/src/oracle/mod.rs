@@ -7,6 +7,7 @@
 //! No engine can know this much; the oracle is an upper bound for savings.
 
 mod cover;
+mod crease;
 pub(crate) mod optimal;
 pub(crate) mod profitable;
 
@@ -18,6 +19,7 @@ use foldline::Prices;
 use crate::case::ReplayCase;
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 use crate::oracle::cover::LineCover;
+use crate::oracle::crease::OracleCrease;
 
 /// A compaction of one conversation that knows its future. It cannot render any other conversation.
 pub struct OracleEngine {
@@ -108,15 +110,6 @@ impl EngineSession for OracleSession {
         changed.sort_by_key(|&(at, _)| at);
         Ok(RenderingDelta { changed, len: self.len, is_crease })
     }
-}
-
-/// An entry of a schedule: at this call, the messages `from..to` are folded. Those before `from` stay
-/// as an earlier crease left them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OracleCrease {
-    call: usize,
-    from: usize,
-    to: usize,
 }
 
 #[cfg(test)]

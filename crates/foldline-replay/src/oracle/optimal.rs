@@ -9,8 +9,8 @@
 use foldline::Prices;
 
 use crate::case::{RECENT_MESSAGES, ReplayCase};
-use crate::oracle::OracleCrease;
 use crate::oracle::cover::LineCover;
+use crate::oracle::crease::OracleCrease;
 
 /// Maximum candidate calls for creases; the search cost grows with the number of pairs.
 const MAX_CANDIDATES: usize = 64;

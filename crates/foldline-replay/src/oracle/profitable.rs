@@ -3,8 +3,8 @@
 use foldline::{Prices, crease_gain};
 
 use crate::case::{RECENT_MESSAGES, ReplayCase};
-use crate::oracle::OracleCrease;
 use crate::oracle::cover::LineCover;
+use crate::oracle::crease::OracleCrease;
 
 pub(crate) fn profitable_creases(case: &ReplayCase, cover: &LineCover, prices: &Prices) -> Vec<OracleCrease> {
     let mut sums = vec![0];

@@ -1,0 +1,95 @@
+//! The archive that a command uses.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use foldline::{Original, OriginalStore, StoreError};
+use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, Namespace, TenantArchive};
+use foldline_server::proxy::ProxyMode;
+
+use crate::settings::layers::SettingLayers;
+use crate::settings::table::{ARCHIVE, ARCHIVE_KEY, ARCHIVE_KEY_FILE, NAMESPACE};
+
+/// Resolved archive settings.
+pub(crate) struct ArchiveSettings {
+    pub(crate) path: PathBuf,
+    pub(crate) namespace: Namespace,
+    key: Option<ArchiveKey>,
+}
+
+/// Returns the namespace of the local user's originals.
+pub(crate) fn namespace(layers: &SettingLayers) -> Result<Namespace> {
+    match layers.get(&NAMESPACE) {
+        // The kind of the error selects the exit code.
+        Some(value) => Ok(Namespace::new(value.text.to_owned())?),
+        None => Ok(Namespace::local()),
+    }
+}
+
+/// Opens the archive of a proxy; `None` unless the proxy folds.
+pub(crate) fn open_for_mode(layers: &SettingLayers, mode: ProxyMode) -> Result<Option<Archive>> {
+    match mode {
+        ProxyMode::Fold => {
+            let opened = ArchiveSettings::resolve(layers)?.open(AccessMode::ReadWrite);
+            let advice = "the archive could not be opened; set another path with --archive, or use --mode off";
+            Ok(Some(opened.context(advice)?))
+        }
+        ProxyMode::Observe | ProxyMode::Off => Ok(None),
+    }
+}
+
+impl ArchiveSettings {
+    /// Resolves the settings of the archive.
+    pub(crate) fn resolve(layers: &SettingLayers) -> Result<Self> {
+        let path = match layers.path(&ARCHIVE) {
+            Some(path) => path,
+            None => directories::ProjectDirs::from("", "", "foldline")
+                .context("no home folder for the archive; set its path with --archive")?
+                .data_dir()
+                .join("archive.db"),
+        };
+        let secret = match layers.path(&ARCHIVE_KEY_FILE) {
+            Some(file) => {
+                let unread = || format!("could not read the archive key {}", file.display());
+                Some(std::fs::read(&file).with_context(unread)?)
+            }
+            None => layers.get(&ARCHIVE_KEY).map(|value| value.text.as_bytes().to_vec()),
+        };
+        // A key file written by an editor or by `echo` ends in a line break.
+        let key = secret.map(|secret| ArchiveKey::new(secret.trim_ascii())).transpose()?;
+        Ok(Self { path, namespace: namespace(layers)?, key })
+    }
+
+    /// Opens the archive.
+    pub(crate) fn open(&self, access: AccessMode) -> Result<Archive, foldline_archive::Error> {
+        Archive::open_with(&self.path, ArchiveOptions { key: self.key.clone(), access })
+    }
+
+    /// Opens an existing archive for writing.
+    pub(crate) fn open_existing(&self) -> Result<Archive, foldline_archive::Error> {
+        self.open(if self.path.exists() { AccessMode::ReadWrite } else { AccessMode::ReadOnly })
+    }
+
+    /// Opens the user's namespace of the archive for reading.
+    pub(crate) fn open_tenant(&self) -> Result<TenantArchive> {
+        Ok(self.open(AccessMode::ReadOnly)?.tenant(&self.namespace))
+    }
+}
+
+/// Opens the archive only when there is something to store: a request that needs no fold
+/// creates no file.
+impl OriginalStore for ArchiveSettings {
+    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
+        let archive = self.open(AccessMode::ReadWrite).map_err(|error| StoreError(error.to_string()))?;
+        archive.tenant(&self.namespace).store(originals)
+    }
+}
+
+/// Store for when there is no archive: storing fails with the stored reason.
+pub(crate) struct NoArchive(pub(crate) String);
+
+impl OriginalStore for NoArchive {
+    fn store(&self, _: &[Original<'_>]) -> Result<(), StoreError> {
+        Err(StoreError(self.0.clone()))
+    }
+}

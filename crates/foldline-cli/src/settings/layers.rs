@@ -1,0 +1,266 @@
+//! Sources of settings, and which one wins: a flag overrides a variable, a variable overrides the settings file, and the
+//! file overrides the default, separately for each setting.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::environment;
+use crate::settings::table::{SETTINGS, SETTINGS_FILE, Setting, find_setting, nearest};
+
+/// Values of one source, by the name of the setting.
+pub(crate) type SettingValues = BTreeMap<&'static str, String>;
+
+/// Settings of all sources, the strongest first.
+pub(crate) struct SettingLayers {
+    layers: Vec<SettingLayer>,
+}
+
+/// Settings of one source.
+pub(crate) struct SettingLayer {
+    pub(crate) source: SettingSource,
+    pub(crate) values: SettingValues,
+}
+
+/// Origin of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SettingSource {
+    Flags,
+    Variables,
+    File(PathBuf),
+    /// The environment of the command that `foldline run` starts.
+    Caller,
+}
+
+/// A value and the place where it is set, for messages.
+pub(crate) struct SettingValue<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) place: SettingPlace<'a>,
+}
+
+/// The place where a value is set, as a user would write it.
+pub(crate) struct SettingPlace<'a> {
+    source: &'a SettingSource,
+    setting: &'static Setting,
+}
+
+impl fmt::Display for SettingPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source {
+            SettingSource::Flags => write!(f, "--{}", self.setting.name),
+            SettingSource::Variables => write!(f, "${}", self.setting.variable),
+            SettingSource::File(path) => write!(f, "{} in {}", self.setting.name, path.display()),
+            SettingSource::Caller => write!(f, "{} of the environment", self.setting.name),
+        }
+    }
+}
+
+impl SettingLayers {
+    /// Loads the variables and the settings file below these flags.
+    pub(crate) fn load(flags: SettingValues) -> Result<Self> {
+        check_variable_names()?;
+        let variables = read_variables()?;
+        let named = flags.get(SETTINGS_FILE.name).or(variables.get(SETTINGS_FILE.name)).map(PathBuf::from);
+        let file = named.or_else(|| default_settings_path().filter(|path| path.exists()));
+        let mut layers = vec![
+            SettingLayer { source: SettingSource::Flags, values: flags },
+            SettingLayer { source: SettingSource::Variables, values: variables },
+        ];
+        if let Some(path) = file {
+            let values = read_settings_file(&path)?;
+            layers.push(SettingLayer { source: SettingSource::File(path), values });
+        }
+        Ok(Self { layers })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn from_toml(files: &[&str]) -> Result<Self> {
+        let path = Path::new("proxy.toml");
+        let layer = |text: &&str| {
+            let values = parse_settings(text, path)?;
+            Ok(SettingLayer { source: SettingSource::File(path.to_owned()), values })
+        };
+        Ok(Self { layers: files.iter().map(layer).collect::<Result<_>>()? })
+    }
+
+    /// Returns these settings without those of shared proxies, unless they are flags, and with weaker ones of the caller.
+    pub(crate) fn for_child(mut self, caller: SettingValues) -> Self {
+        for layer in self.layers.iter_mut().filter(|layer| layer.source != SettingSource::Flags) {
+            layer.values.retain(|name, _| find_setting(name).is_none_or(|setting| !setting.is_shared));
+        }
+        self.layers.push(SettingLayer { source: SettingSource::Caller, values: caller });
+        self
+    }
+
+    /// Returns the layers, the strongest first.
+    pub(crate) fn layers(&self) -> &[SettingLayer] {
+        &self.layers
+    }
+
+    /// Returns true if the setting is a flag.
+    pub(crate) fn is_flag(&self, setting: &Setting) -> bool {
+        self.layers.iter().any(|it| it.source == SettingSource::Flags && it.values.contains_key(setting.name))
+    }
+
+    /// Returns the value of the strongest source.
+    pub(crate) fn get(&self, setting: &'static Setting) -> Option<SettingValue<'_>> {
+        self.get_or(setting, setting)
+    }
+
+    /// Returns the value of a setting, or of a more general one in the same or a stronger source.
+    pub(crate) fn get_or(&self, setting: &'static Setting, general: &'static Setting) -> Option<SettingValue<'_>> {
+        self.layers.iter().find_map(|layer| {
+            let value = |setting: &'static Setting| {
+                let text = layer.values.get(setting.name)?;
+                Some(SettingValue { text, place: SettingPlace { source: &layer.source, setting } })
+            };
+            value(setting).or_else(|| value(general))
+        })
+    }
+
+    /// Returns the path that a setting contains.
+    pub(crate) fn path(&self, setting: &'static Setting) -> Option<PathBuf> {
+        self.get(setting).map(|value| PathBuf::from(value.text))
+    }
+
+    /// Parses the value of a setting. An error names the place where it is set.
+    pub(crate) fn parse<T, E: fmt::Display>(
+        &self,
+        setting: &'static Setting,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<T>> {
+        self.get(setting).map(|value| value.parse(parse)).transpose()
+    }
+}
+
+impl SettingValue<'_> {
+    /// Parses the value. An error names the place where it is set.
+    pub(crate) fn parse<T, E: fmt::Display>(&self, parse: impl Fn(&str) -> Result<T, E>) -> Result<T> {
+        parse(self.text).map_err(|error| anyhow!("{}: {error}", self.place))
+    }
+}
+
+/// Returns the path of the settings file if none is named.
+pub(crate) fn default_settings_path() -> Option<PathBuf> {
+    directories::ProjectDirs::from("", "", "foldline").map(|it| it.config_dir().join("proxy.toml"))
+}
+
+/// Rejects variables that look like settings and are none: a misspelled variable would be ignored silently.
+fn check_variable_names() -> Result<()> {
+    let unknown = environment::foldline_variables()
+        .into_iter()
+        .find(|name| !SETTINGS.iter().any(|setting| setting.variable == name));
+    let Some(name) = unknown else { return Ok(()) };
+    let nearest = nearest(&name, SETTINGS.iter().map(|setting| setting.variable)).unwrap_or_default();
+    bail!("unknown variable ${name}; did you mean ${nearest}?");
+}
+
+fn read_variables() -> Result<SettingValues> {
+    let mut values = SettingValues::new();
+    for setting in SETTINGS {
+        let Some(value) = environment::read_variable(setting.variable) else { continue };
+        let text = value.into_string().map_err(|_| anyhow!("${} is not valid UTF-8", setting.variable))?;
+        values.insert(setting.name, text);
+    }
+    Ok(values)
+}
+
+fn read_settings_file(path: &Path) -> Result<SettingValues> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
+    parse_settings(&text, path)
+}
+
+/// Parses a settings file: keys with texts, numbers and booleans.
+fn parse_settings(text: &str, path: &Path) -> Result<SettingValues> {
+    let place = path.display();
+    let table: toml::Table = text.parse().map_err(|error| syntax_error(text, path, &error))?;
+    let mut values = SettingValues::new();
+    for (key, value) in table {
+        let Some(setting) = find_setting(&key) else {
+            let names = SETTINGS.iter().filter(|setting| setting.is_in_file()).map(|setting| setting.name);
+            let nearest = nearest(&key, names).unwrap_or_default();
+            bail!("unknown setting \"{key}\" in {place}; did you mean \"{nearest}\"?");
+        };
+        if !setting.is_in_file() {
+            bail!("{key} cannot be set in {place}; set ${}", setting.variable);
+        }
+        let value = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(_) | toml::Value::Boolean(_) | toml::Value::Float(_) => value.to_string(),
+            _ => bail!("{key} in {place} must be a text, a number or true or false"),
+        };
+        values.insert(setting.name, value);
+    }
+    Ok(values)
+}
+
+/// Explains why a settings file is not valid TOML. The usual reason is a text without quotes.
+fn syntax_error(text: &str, path: &Path, error: &toml::de::Error) -> anyhow::Error {
+    let place = path.display();
+    let at = error.span().map_or(0, |span| span.start.min(text.len()));
+    let number = text[..text.floor_char_boundary(at)].matches('\n').count();
+    let line = text.lines().nth(number).unwrap_or_default();
+    let unquoted = line.split_once('=').map(|(key, value)| (key.trim(), value.trim())).filter(|(key, value)| {
+        let is_plain = |c: char| c.is_alphanumeric() || "-_./:\\~ ".contains(c);
+        find_setting(key).is_some() && !value.is_empty() && value.chars().all(is_plain)
+    });
+    match unquoted {
+        Some((key, value)) => {
+            anyhow!("line {} of {place}: texts need quotes; write {key} = \"{value}\"", number + 1)
+        }
+        None => anyhow!("{place} is not a settings file: {}", error.to_string().trim_end()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::table::{MODE, POLICY, UNFOLD, WINDOW};
+
+    fn parse_error(text: &str) -> String {
+        SettingLayers::from_toml(&[text]).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn stronger_source_wins_for_each_setting() {
+        let layers = SettingLayers::from_toml(&["mode = \"off\"", "mode = \"fold\"\nunfold = false\nwindow = 8192"]);
+        let layers = layers.unwrap();
+        let text = |setting| layers.get(setting).map(|value| value.text.to_owned());
+        assert_eq!(text(&MODE).as_deref(), Some("off"));
+        assert_eq!(text(&UNFOLD).as_deref(), Some("false"));
+        assert_eq!(text(&WINDOW).as_deref(), Some("8192"));
+        assert_eq!(text(&POLICY), None);
+    }
+
+    #[test]
+    fn text_without_quotes_is_explained() {
+        assert_eq!(
+            parse_error("mode = \"fold\"\npolicy = tight\n"),
+            "line 2 of proxy.toml: texts need quotes; write policy = \"tight\""
+        );
+        assert!(parse_error("listen = 127.0.0.1:8787").ends_with("write listen = \"127.0.0.1:8787\""));
+        assert!(parse_error("= 3").contains("is not a settings file"));
+    }
+
+    #[test]
+    fn unknown_key_names_the_nearest() {
+        assert_eq!(
+            parse_error("upsteam = \"x\""),
+            "unknown setting \"upsteam\" in proxy.toml; did you mean \"upstream\"?"
+        );
+        assert_eq!(
+            parse_error("archive-key = \"secret\""),
+            "archive-key cannot be set in proxy.toml; set $FOLDLINE_ARCHIVE_KEY"
+        );
+        assert!(parse_error("listen = [1]").contains("must be a text"));
+    }
+
+    #[test]
+    fn settings_of_models_and_archive_may_be_in_the_file() {
+        let layers = SettingLayers::from_toml(&["models = \"m.csv\"\narchive = \"a.db\"\nnamespace = \"n\""]).unwrap();
+        let names: Vec<_> = layers.layers()[0].values.keys().copied().collect();
+        assert_eq!(names, ["archive", "models", "namespace"]);
+    }
+}

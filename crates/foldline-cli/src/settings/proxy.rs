@@ -1,0 +1,232 @@
+//! The settings of a proxy.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use foldline_server::proxy::{AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, UpstreamUrl};
+
+use crate::client::CallerEnv;
+use crate::settings::layers::{SettingLayers, SettingValues};
+use crate::settings::table::{
+    ANTHROPIC, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OPENAI, POLICY,
+    RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD,
+    UPSTREAM, WINDOW,
+};
+use crate::settings::{archive, models};
+use crate::units::{MegabytesArg, SecondsArg, TokensArg};
+
+pub(crate) const HELP: &str = "\
+Settings come from flags, then from the environment (FOLDLINE_LISTEN for --listen, and so on for each), then from a \
+settings file in TOML (--settings, FOLDLINE_SETTINGS, or proxy.toml in the user's configuration folder) with the names \
+of the flags:
+
+    listen = \"127.0.0.1:8787\"
+    upstream = \"http://127.0.0.1:8080\"
+    policy = \"balanced\"
+    window = \"200k\"
+    unfold = false
+
+Headers of a request: x-foldline-session names its session, x-foldline-bypass: 1 forwards it unchanged. Headers of the \
+response: x-foldline-tokens: RECEIVED,SENT and x-foldline-folds: N.
+
+Terms are explained in docs/glossary.md.";
+
+/// Resolves the settings, with defaults for what is not set.
+pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
+    let defaults = ProxySettings::default();
+    let megabytes = |setting, default| {
+        let parsed = layers.parse(setting, MegabytesArg::from_str)?;
+        Ok::<_, anyhow::Error>(parsed.map_or(default, |it| usize::try_from(it.0).unwrap_or(usize::MAX)))
+    };
+    let count = |setting, default: usize| {
+        let parsed = layers.parse(setting, |text| text.parse().map_err(|_| "not a whole number"))?;
+        Ok::<_, anyhow::Error>(parsed.unwrap_or(default).max(1))
+    };
+    let seconds = |setting, default: Duration| {
+        Ok::<_, anyhow::Error>(layers.parse(setting, SecondsArg::from_str)?.map_or(default, |it| it.0))
+    };
+    Ok(ProxySettings {
+        listen: layers.parse(&LISTEN, parse_listen_address)?.unwrap_or(defaults.listen),
+        tokens: access_tokens(layers)?,
+        tenancy: layers.parse(&TENANCY, str::parse)?,
+        namespace: archive::namespace(layers)?,
+        tls: match (layers.path(&TLS_CERT), layers.path(&TLS_KEY)) {
+            (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key }),
+            (None, None) => None,
+            _ => bail!("TLS needs both a certificate and its key; set tls-cert and tls-key"),
+        },
+        openai: upstream(layers, &OPENAI)?.unwrap_or(defaults.openai),
+        anthropic: upstream(layers, &ANTHROPIC)?.unwrap_or(defaults.anthropic),
+        mode: layers.parse(&MODE, str::parse)?.unwrap_or(defaults.mode),
+        policy: layers.parse(&POLICY, str::parse)?.unwrap_or(defaults.policy),
+        models: models::model_table(layers)?,
+        window: layers.parse(&WINDOW, TokensArg::from_str)?.map(|it| it.0),
+        offer_unfold_tool: layers
+            .parse(&UNFOLD, |text| bool::from_str(text).map_err(|_| "write true or false"))?
+            .unwrap_or(defaults.offer_unfold_tool),
+        summary_mode: layers.parse(&SUMMARIZE, str::parse)?.unwrap_or(defaults.summary_mode),
+        summary_model: layers.get(&SUMMARY_MODEL).map(|value| value.text.to_owned()).filter(|it| !it.is_empty()),
+        limits: ProxyLimits {
+            body_bytes: megabytes(&MAX_BODY, defaults.limits.body_bytes)?,
+            total_body_bytes: megabytes(&MAX_BODIES, defaults.limits.total_body_bytes)?,
+            requests: count(&MAX_REQUESTS, defaults.limits.requests)?,
+            sessions: count(&MAX_SESSIONS, defaults.limits.sessions)?,
+        },
+        timeouts: Timeouts {
+            response_start: seconds(&RESPONSE_TIMEOUT, defaults.timeouts.response_start)?,
+            idle: seconds(&IDLE_TIMEOUT, defaults.timeouts.idle)?,
+            ..defaults.timeouts
+        },
+    })
+}
+
+/// Returns the settings of a proxy that serves a single command. Address, tokens and TLS of a shared proxy do not apply
+/// to it, and the caller's providers become its upstreams.
+pub(crate) fn layers_for_child(layers: SettingLayers, caller: &CallerEnv) -> Result<SettingLayers> {
+    if layers.is_flag(&TOKEN_FILE) || layers.is_flag(&TLS_CERT) {
+        bail!("`foldline run` serves one command on a private port, without tokens and TLS; use `foldline serve`");
+    }
+    let mut values = SettingValues::from([(LISTEN.name, "127.0.0.1:0".to_owned())]);
+    for (setting, url) in [(&OPENAI, &caller.openai), (&ANTHROPIC, &caller.anthropic)] {
+        values.extend(url.clone().map(|url| (setting.name, url)));
+    }
+    Ok(layers.for_child(values))
+}
+
+/// Returns the URL of a provider: its own, or the one for all formats of the same or a stronger source.
+fn upstream(layers: &SettingLayers, provider: &'static Setting) -> Result<Option<UpstreamUrl>> {
+    layers.get_or(provider, &UPSTREAM).map(|url| url.parse(str::parse)).transpose()
+}
+
+/// Returns the tokens of all settings.
+fn access_tokens(layers: &SettingLayers) -> Result<Vec<AccessToken>> {
+    let file = layers.path(&TOKEN_FILE);
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).with_context(|| format!("could not read the tokens of {}", path.display()))
+    };
+    let from_file = file.as_deref().map(read).transpose()?;
+    let inline = [&TOKEN, &TOKENS].map(|setting| layers.get(setting).map(|value| value.text));
+    let mut tokens = Vec::new();
+    for text in inline.into_iter().chain([from_file.as_deref()]).flatten() {
+        tokens.extend(AccessToken::parse_list(text)?);
+    }
+    if tokens.is_empty() && file.is_some() {
+        bail!("the token file contains no token; write NAME = TOKEN, one per line");
+    }
+    Ok(tokens)
+}
+
+/// Parses an address to listen on. Names are not resolved, except `localhost`.
+fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST));
+    local.as_deref().unwrap_or(text).parse().map_err(|_| {
+        format!("cannot listen on \"{text}\": set an address with its port, such as 127.0.0.1:8787 or [::1]:8787")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::table::SETTINGS;
+    use foldline_server::proxy::{ProxyMode, SummaryMode, Tenancy};
+
+    fn resolve_toml(files: &[&str]) -> Result<ProxySettings> {
+        resolve(&SettingLayers::from_toml(files).unwrap())
+    }
+
+    fn error_of(file: &str) -> String {
+        resolve_toml(&[file]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn flags_override_variables_override_file() {
+        let file = "mode = \"off\"\nmax-body = 3\nmax-bodies = 30\nunfold = false\nsummarize = \"prepared\"\nsummary-model = \"m\"";
+        let variables = "listen = \"127.0.0.1:2\"\nmode = \"observe\"";
+        let settings = resolve_toml(&["listen = \"127.0.0.1:1\"", variables, file]).unwrap();
+        assert_eq!(settings.listen.port(), 1);
+        assert_eq!(settings.mode, ProxyMode::Observe);
+        assert_eq!(
+            (settings.limits.body_bytes, settings.limits.total_body_bytes, settings.offer_unfold_tool),
+            (3 << 20, 30 << 20, false)
+        );
+        assert_eq!(settings.summary_mode, SummaryMode::Prepared);
+        assert_eq!(settings.summary_model.as_deref(), Some("m"));
+        assert_eq!(settings.openai.to_string(), "https://api.openai.com");
+    }
+
+    /// The defaults of the table are those of the library.
+    #[test]
+    fn declared_defaults_are_the_defaults() {
+        let quoted = |default: &str| format!("{default:?}");
+        let declared: String = SETTINGS
+            .iter()
+            .filter_map(|setting| Some(format!("{} = {}\n", setting.name, quoted(setting.default?))))
+            .collect();
+        let (declared, default) = (resolve_toml(&[&declared]).unwrap(), ProxySettings::default());
+        let models = ProxySettings::default().models;
+        let without_models =
+            |settings: ProxySettings| format!("{:?}", ProxySettings { models: models.clone(), ..settings });
+        assert_eq!(without_models(declared), without_models(default));
+    }
+
+    #[test]
+    fn sizes_and_token_counts_have_units() {
+        let settings = resolve_toml(&["window = \"32k\"\nmax-body = \"64MB\"\nresponse-timeout = \"10m\""]).unwrap();
+        assert_eq!((settings.window, settings.limits.body_bytes), (Some(32_000), 64_000_000));
+        assert_eq!(settings.timeouts.response_start, Duration::from_secs(600));
+        assert_eq!(resolve_toml(&["window = 1000000"]).unwrap().window, Some(1_000_000));
+        assert!(error_of("window = \"32 parsecs\"").starts_with("window in proxy.toml: "));
+        assert!(error_of("max-requests = \"many\"").contains("not a whole number"));
+    }
+
+    #[test]
+    fn upstream_applies_to_all_formats_unless_overridden() {
+        let settings = resolve_toml(&["upstream = \"http://a\"\nanthropic = \"http://b\""]).unwrap();
+        assert_eq!(
+            (settings.openai.to_string(), settings.anthropic.to_string()),
+            ("http://a".into(), "http://b".into())
+        );
+        let settings = resolve_toml(&["upstream = \"http://a\"", "anthropic = \"http://b\""]).unwrap();
+        assert_eq!(settings.anthropic.to_string(), "http://a");
+    }
+
+    #[test]
+    fn listen_address_requires_a_port() {
+        let listen = |text: &str| resolve_toml(&[&format!("listen = \"{text}\"")]).map(|it| it.listen.to_string());
+        assert_eq!(listen("localhost:8080").unwrap(), "127.0.0.1:8080");
+        assert_eq!(listen("[::1]:0").unwrap(), "[::1]:0");
+        for invalid in ["8787", "127.0.0.1", "127.0.0.1:99999", "example.com:80", "localhost:"] {
+            assert!(listen(invalid).unwrap_err().to_string().contains("127.0.0.1:8787"), "{invalid}");
+        }
+    }
+
+    #[test]
+    fn tokens_of_all_sources_are_merged() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        std::fs::write(&file, "# team\nalice = t1\nbob:t2\n").unwrap();
+        let settings = resolve_toml(&[&format!("token = \"t3\"\ntoken-file = {file:?}\ntenancy = \"token\"")]).unwrap();
+        let names: Vec<_> = settings.tokens.iter().map(AccessToken::name).collect();
+        assert_eq!(names, [None, Some("alice"), Some("bob")]);
+        assert_eq!(settings.tenancy, Some(Tenancy::Token));
+        assert!(error_of("tenancy = \"team\"").contains("credential"));
+        assert!(error_of("token-file = \"/nowhere/tokens\"").contains("/nowhere/tokens"));
+        assert!(error_of("tls-cert = \"a.pem\"").contains("tls-key"));
+        std::fs::write(&file, "\n").unwrap();
+        assert!(
+            resolve_toml(&[&format!("token-file = {file:?}")]).is_err(),
+            "an empty token file must not disable authentication"
+        );
+    }
+
+    #[test]
+    fn misspelled_settings_are_rejected() {
+        assert!(SettingLayers::from_toml(&["upsteam = \"x\""]).is_err());
+        assert!(error_of("summarize = \"on\"").contains("prepared"));
+        assert!(error_of("mode = \"fast\"").contains("observe"));
+        assert!(resolve_toml(&["upstream = \"ftp://x\""]).is_err());
+    }
+}
