@@ -50,7 +50,7 @@ fn invalid_value_names_its_source() {
     );
 }
 
-/// What the proxy stores where the file says is found by commands that read the same file.
+/// Commands find originals in the archive that the settings file names.
 #[test]
 fn archive_of_the_settings_file_is_used_by_every_command() {
     let home = tempfile::tempdir().unwrap();
