@@ -3,7 +3,9 @@
 use crate::conversation::Conversation;
 use crate::laws::profile::LawProfile;
 use crate::laws::violation::{LawViolation, TrailingCalls, ViolationCollector};
-use crate::laws::{arguments, cache_breakpoints, chat_template, media, pairing, reasoning, roles, text, tools};
+use crate::laws::{
+    api_version, arguments, cache_breakpoints, chat_template, media, pairing, reasoning, roles, text, tools,
+};
 use crate::wire::Request;
 
 /// Returns all violations of a request, by topic, and within a topic in message order.
@@ -36,6 +38,7 @@ pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
     arguments::check_request(request, &mut findings);
     cache_breakpoints::check(request, &mut findings);
     media::check(request, &mut findings);
+    api_version::check(request, &mut findings);
     chat_template::check(request.conversation(), &mut findings);
     chat_template::check_request(request, &mut findings);
     findings.violations

@@ -30,6 +30,8 @@ pub enum LawTopic {
     CacheBreakpoints,
     /// Images, and the size of the request.
     Media,
+    /// Fields and blocks that a version of the API rejects.
+    ApiVersion,
     /// Parts of the client's request that a rewritten request must keep.
     RewrittenRequest,
 }
@@ -47,6 +49,8 @@ pub(crate) enum LawScope {
     SignedHistory(Format),
     /// Requests of the dialect to this server.
     Server(ServerKind, Format),
+    /// Requests of the dialect with this version of the API or a later one.
+    ApiVersion(Format, &'static str),
     /// Rewritten requests, compared with the client's.
     RewrittenRequest(Format),
 }
@@ -75,7 +79,7 @@ macro_rules! laws {
     };
 }
 
-use LawScope::{Format as In, Model, OpenAi, RewrittenRequest, Server as At, SignedHistory};
+use LawScope::{ApiVersion, Format as In, Model, OpenAi, RewrittenRequest, Server as At, SignedHistory};
 use ServerKind::{ChatTemplate, LlamaCpp, Mistral, Vllm};
 
 laws! {
@@ -415,6 +419,18 @@ laws! {
     "body-size":
     "The body has at most 32 MB (Anthropic) or 512 MB (OpenAI)."
 
+    NoSamplingFields ApiVersion [ApiVersion(Anthropic, "2026-10-21") => "A10.1"]
+    "no-sampling-fields":
+    "`temperature`, `top_p` and `top_k` are not set."
+
+    NoAssistantDocument ApiVersion [ApiVersion(Anthropic, "2026-10-21") => "A10.2"]
+    "no-assistant-document":
+    "No assistant message contains a document."
+
+    NoUserCitations ApiVersion [ApiVersion(Anthropic, "2026-10-21") => "A10.3"]
+    "no-user-citations":
+    "A text of a user message has no citations."
+
     LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1"]
     "last-message-kept":
     "The last message is the client's, byte for byte."
@@ -562,6 +578,7 @@ impl Law {
             | LawScope::Model(other)
             | LawScope::SignedHistory(other)
             | LawScope::Server(_, other)
+            | LawScope::ApiVersion(other, _)
             | LawScope::RewrittenRequest(other) => *other == format,
         };
         self.entry().scopes.iter().find(|(scope, _)| has_format(scope)).map(|(_, id)| *id)
@@ -594,6 +611,7 @@ impl fmt::Display for LawScope {
             LawScope::Model(format) => write!(f, "{}, some models", dialect(format)),
             LawScope::SignedHistory(format) => write!(f, "{}, rewritten, models that sign history", dialect(format)),
             LawScope::Server(server, format) => write!(f, "{}, {server}", dialect(format)),
+            LawScope::ApiVersion(format, version) => write!(f, "{}, version {version}", dialect(format)),
             LawScope::RewrittenRequest(format) => write!(f, "{}, rewritten", dialect(format)),
         }
     }

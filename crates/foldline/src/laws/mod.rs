@@ -5,6 +5,7 @@
 //! format, a model and a server. Each file checks the laws of one topic, in one walk over the
 //! request. Nothing here edits a request, and nothing depends on folds.
 
+mod api_version;
 mod arguments;
 pub(crate) mod cache_breakpoints;
 pub(crate) mod chat_template;

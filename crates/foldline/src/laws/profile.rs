@@ -39,9 +39,13 @@ impl LawProfile {
         Self::for_row(format, &ModelTable::builtin().find(model))
     }
 
-    /// Creates the profile of the model that the request names.
+    /// Creates the profile of the model that the request names, and of the API version if the body has it.
     pub fn for_request(request: &Request<'_>) -> Self {
-        Self::for_model(request.format(), request.conversation().model.as_deref())
+        let profile = Self::for_model(request.format(), request.conversation().model.as_deref());
+        match request.top_level().string("anthropic_version") {
+            Some(version) => profile.with_api_version(&version),
+            None => profile,
+        }
     }
 
     /// Creates the profile of a row of the model table.
@@ -59,7 +63,7 @@ impl LawProfile {
             LawScope::Model(other) => other == format && row.laws.iter().any(|listed| listed == id),
             LawScope::SignedHistory(other) => other == format && row.signed_history,
             LawScope::Server(ServerKind::Mistral, other) => other == format && row.provider == "mistral",
-            LawScope::Server(..) | LawScope::RewrittenRequest(_) => false,
+            LawScope::Server(..) | LawScope::ApiVersion(..) | LawScope::RewrittenRequest(_) => false,
         });
         profile
     }
@@ -76,6 +80,17 @@ impl LawProfile {
         if server == ServerKind::Vllm && !is_mistral {
             return self.without(Law::CallIdSuffixUnique);
         }
+        self
+    }
+
+    /// Adds the laws of an API version, such as `2026-10-21`, that a header or the body of the request states. A version
+    /// of another host (`bedrock-2023-05-31`) counts by its date.
+    pub fn with_api_version(mut self, version: &str) -> Self {
+        let format = self.format;
+        let date = version.trim_start_matches(|c: char| !c.is_ascii_digit());
+        self.add_matching(
+            |scope, _| matches!(scope, LawScope::ApiVersion(other, since) if other == format && date >= since),
+        );
         self
     }
 

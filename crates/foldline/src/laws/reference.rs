@@ -25,6 +25,7 @@ pub fn reference_page() -> String {
         (LawTopic::Arguments, "Arguments"),
         (LawTopic::CacheBreakpoints, "Cache breakpoints"),
         (LawTopic::Media, "Media and size"),
+        (LawTopic::ApiVersion, "API versions"),
         (LawTopic::RewrittenRequest, "Rewritten requests"),
     ];
     for (topic, title) in topics {

@@ -161,28 +161,61 @@ impl ModelTable {
 
     /// Returns the row of a model, by the longest prefix at the start of its name or after a vendor, region or host
     /// in it. Dates, versions and tags after the prefix are ignored, as are case and dots for dashes; `[1m]` selects
-    /// the window of one million tokens. Unknown models get the row `*`. Only the part of the name that
+    /// the window of one million tokens. A model newer than all rows of its family gets the window of the newest one.
+    /// Unknown models get the row `*`. Only the part of the name that
     /// [`model_name`] returns is used.
     pub fn find(&self, model: Option<&str>) -> ModelRow {
         let name = model_name(model.unwrap_or_default());
-        let mut row =
-            self.longest_match(name).or_else(|| self.row(DEFAULT_PREFIX)).cloned().unwrap_or_else(ModelRow::empty);
+        let normalized = normalize_name(name);
+        let mut row = match self.longest_match(name, &normalized) {
+            Some((own_name, row)) => self.with_newest_window(own_name, row),
+            None => self.row(DEFAULT_PREFIX).cloned().unwrap_or_else(ModelRow::empty),
+        };
         if name.to_ascii_lowercase().ends_with("[1m]") {
             row.window = row.window.max(1_000_000);
         }
         row
     }
 
-    /// Returns the row with the longest prefix at any position of `name` where a model's own name may begin.
-    fn longest_match(&self, name: &str) -> Option<&ModelRow> {
-        let normalized = normalize_name(name);
+    /// Returns the row with the longest prefix at any position of `name` where a model's own name may begin, and the
+    /// normalized name from there on.
+    fn longest_match<'n>(&self, name: &str, normalized: &'n str) -> Option<(&'n str, &ModelRow)> {
         let starts = std::iter::once(0).chain(name.match_indices(['/', ':', '.']).map(|(at, _)| at + 1));
-        let mut best: Option<(usize, &ModelRow)> = None;
+        let mut best: Option<(usize, &'n str, &ModelRow)> = None;
         for start in starts {
-            let found = self.longest_prefix(&normalized[start..]);
-            best = found.filter(|(length, _)| best.is_none_or(|(longest, _)| *length > longest)).or(best);
+            let own_name = &normalized[start..];
+            let found = self.longest_prefix(own_name).map(|(length, row)| (length, own_name, row));
+            best = found.filter(|(length, ..)| best.is_none_or(|(longest, ..)| *length > longest)).or(best);
         }
-        best.map(|(_, row)| row)
+        best.map(|(_, own_name, row)| (own_name, row))
+    }
+
+    /// Returns the row of a model, with the window of the newest row of its family if the model is newer than that:
+    /// providers enlarge windows, and a window that is too small costs more than one that the first overflow corrects.
+    fn with_newest_window(&self, own_name: &str, row: &ModelRow) -> ModelRow {
+        let newest = || {
+            let (words, version) = split_version(own_name)?;
+            let family = normalize_name(&row.prefix);
+            let members =
+                self.rows.iter().filter(|(prefix, _)| prefix.starts_with(&family)).filter_map(|(prefix, member)| {
+                    split_version(prefix).map(|(words, version)| (words, version, prefix.len(), member))
+                });
+            let members: Vec<_> = members.collect();
+            let has_namesakes = members.iter().any(|(other, ..)| *other == words);
+            let comparable = members.iter().filter(|(other, ..)| !has_namesakes || *other == words);
+            let (_, newest, _, member) =
+                comparable.max_by_key(|(_, version, length, _)| (version, std::cmp::Reverse(*length)))?;
+            (version > *newest).then_some(*member)
+        };
+        match newest() {
+            Some(newest) => ModelRow {
+                window: newest.window,
+                max_input: newest.max_input,
+                max_output: newest.max_output,
+                ..row.clone()
+            },
+            None => row.clone(),
+        }
     }
 
     /// Returns the row with the longest prefix of a normalized name that does not split a number, and the prefix's
@@ -234,6 +267,25 @@ pub fn model_name(name: &str) -> &str {
 /// `claude-opus-4.5`.
 fn normalize_name(name: &str) -> String {
     name.trim().chars().map(|c| if matches!(c, '.' | '_') { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// Splits a normalized name into the words before its version, and the version: `gpt-` and 5.6 of `gpt-5-6-sol`. Dates
+/// and sizes (`20b`) are not versions.
+fn split_version(name: &str) -> Option<(&str, Vec<u8>)> {
+    let start = name.find(|c: char| c.is_ascii_digit())?;
+    let mut version = Vec::new();
+    for piece in name[start..].split('-') {
+        let digits = piece.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, rest) = piece.split_at(digits);
+        if !(1..=2).contains(&digits) || rest.starts_with('b') {
+            break;
+        }
+        version.push(number.parse().ok()?);
+        if !rest.is_empty() {
+            break;
+        }
+    }
+    (!version.is_empty()).then_some((&name[..start], version))
 }
 
 /// Returns the prefixes of a normalized name that do not split a number, longest first.
@@ -422,6 +474,49 @@ mod tests {
     }
 
     #[test]
+    fn unknown_newer_member_gets_the_newest_window_of_its_family() {
+        let limits = |model: &str| {
+            let row = ModelTable::builtin().find(Some(model));
+            (row.window, row.max_input)
+        };
+        for model in ["gpt-7-sol", "gpt-6.2", "gpt-5.7", "openai/gpt-7"] {
+            assert_eq!(limits(model), (1_050_000, Some(922_000)), "{model}");
+        }
+        for model in ["claude-opus-6", "claude-haiku-6", "claude-zeta-6", "eu.anthropic.claude-opus-6-v1:0", "kimi-k4"]
+        {
+            assert_eq!(limits(model).0, 1_000_000, "{model}");
+        }
+        assert_eq!(limits("gpt-5-2025-08-07"), (400_000, Some(272_000)), "a date is not a version");
+        assert_eq!(limits("gpt-oss-200b").0, 131_072, "a size is not a version");
+        assert_eq!(limits("claude-sonnet-4-20250514").0, 200_000);
+        assert_eq!(limits("claude-opus-4-9").0, 1_000_000);
+    }
+
+    #[test]
+    fn models_of_november_2026_have_their_windows_and_prices() {
+        for (model, window, usd_in, usd_out, cache_read) in [
+            ("gpt-6-astra", 1_050_000, 10.0, 50.0, 0.1),
+            ("gpt-6.1-sol", 1_050_000, 2.0, 10.0, 0.05),
+            ("claude-haiku-5-5", 1_000_000, 0.1, 0.5, 0.1),
+            ("claude-opus-5-5", 1_000_000, 4.0, 20.0, 0.05),
+            ("gemini-4-argon", 1_048_576, 2.0, 10.0, 0.05),
+            ("gemini-3.8-flash", 1_048_576, 0.75, 3.75, 0.1),
+            ("kimi-k3", 1_000_000, 3.0, 15.0, 0.1),
+            ("qwen3.8-max", 992_000, 2.0, 6.0, 0.125),
+        ] {
+            let row = ModelTable::builtin().find(Some(model));
+            assert_eq!(
+                (row.window, row.usd_in, row.usd_out, row.cache_read),
+                (window, usd_in, usd_out, cache_read),
+                "{model}"
+            );
+        }
+        for (model, window) in [("glm-5.3", 1_000_000), ("grok-4.6", 500_000), ("mistral-large-4", 1_000_000)] {
+            assert_eq!(ModelTable::builtin().find(Some(model)).window, window, "{model}");
+        }
+    }
+
+    #[test]
     fn model_is_found_in_every_spelling() {
         for (model, row) in [
             ("gpt-4o-2024-08-06", "gpt-4o"),
@@ -526,7 +621,7 @@ mod tests {
         let table = ModelTable::builtin();
         let newer = table.find(Some("claude-opus-5-5"));
         let older = table.find(Some("claude-opus-5"));
-        assert_eq!((newer.window, newer.usd_in), (older.window, older.usd_in));
+        assert_eq!((newer.window, newer.max_output), (older.window, older.max_output));
         assert_eq!((newer.cache_read, older.cache_read), (0.05, 0.1));
         assert_eq!((newer.signed_history, older.signed_history), (true, false));
         assert_eq!(table.find(Some("gpt-5")).max_input, Some(272_000));

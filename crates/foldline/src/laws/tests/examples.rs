@@ -943,6 +943,30 @@ fn media() -> Vec<LawExample> {
     ]
 }
 
+fn api_versions() -> Vec<LawExample> {
+    let body = |version: &str, fields: &str, user: &str, assistant: &str| {
+        let fields = format!(r#""anthropic_version":"{version}",{fields}"#);
+        let answer = assistant_message(&format!(r#"{{"type":"text","text":"x"}}{assistant}"#));
+        claude_with("claude-sonnet-4-5", &fields, &[&user_message(user), &answer, USER_PROMPT])
+    };
+    let text = r#"{"type":"text","text":"x"}"#;
+    let sampling = r#""temperature":0.5,"#;
+    let document = r#",{"type":"document","source":{"type":"text","media_type":"text/plain","data":"x"}}"#;
+    let cited = r#"{"type":"text","text":"x","citations":[{"type":"char_location"}]}"#;
+    let case = |law, fields, user, assistant| {
+        let valid = body("bedrock-2023-05-31", fields, user, assistant);
+        let case = example(law, Anthropic, valid, body("2026-10-21", fields, user, assistant));
+        let old = Request::parse(Anthropic, case.valid.as_bytes()).expect("an example is a request");
+        assert_eq!(check(&old, &LawProfile::for_request(&old)), [], "the older version accepts it");
+        LawExample { valid: body("2026-10-21", "", text, ""), ..case }
+    };
+    vec![
+        case(Law::NoSamplingFields, sampling, text, ""),
+        case(Law::NoAssistantDocument, "", text, document),
+        case(Law::NoUserCitations, "", cited, ""),
+    ]
+}
+
 impl LawExample {
     /// Removes laws that the example also breaks.
     fn without(mut self, laws: &[Law]) -> Self {
@@ -952,7 +976,7 @@ impl LawExample {
 }
 
 fn all_examples() -> Vec<LawExample> {
-    [pairing(), roles(), texts(), reasoning(), tools(), arguments(), cache_breakpoints(), media()]
+    [pairing(), roles(), texts(), reasoning(), tools(), arguments(), cache_breakpoints(), media(), api_versions()]
         .into_iter()
         .flatten()
         .collect()

@@ -2,7 +2,8 @@
 
 use crate::wire::response::api_error::ApiError;
 use crate::wire::response::overflow::patterns::{
-    COMPILED_PATTERNS, EXCLUDED_REGEX, LEAD, OVERFLOW_CODES, PAYLOAD_SIZE_REGEX, TAIL, UNNUMBERED_REGEX,
+    COMPILED_PATTERNS, EXCLUDED_REGEX, LEAD, OVERFLOW_CODES, PAYLOAD_SIZE_REGEX, SERVER_ERROR_REGEX, TAIL,
+    UNNUMBERED_REGEX,
 };
 use crate::wire::response::overflow::rejection::{ContextOverflow, OverflowEvidence, ReportedTokens, RequestRejection};
 
@@ -29,7 +30,11 @@ impl RequestRejection {
                 .unwrap_or(ContextOverflow::without_numbers(OverflowEvidence::Code));
             return RequestRejection::Overflow(ContextOverflow { evidence: OverflowEvidence::Code, ..overflow });
         }
-        if status.is_some_and(|status| status == 429 || status >= 500) || errors.clone().any(is_excluded_error) {
+        if status == Some(429) || errors.clone().any(is_excluded_error) {
+            return RequestRejection::Other;
+        }
+        let is_server_overflow = |error: &ApiError| SERVER_ERROR_REGEX.is_match(searched_prefix(&error.message));
+        if status.is_some_and(|status| status >= 500) && !errors.clone().any(is_server_overflow) {
             return RequestRejection::Other;
         }
         if errors.clone().any(is_payload_size_error) {

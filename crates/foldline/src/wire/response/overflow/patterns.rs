@@ -74,6 +74,7 @@ pub(crate) static EXCLUDED_REGEX: LazyLock<Regex> = LazyLock::new(|| {
         r"invalid 'user'",
         r"max_tokens must be less than or equal to",
         r"maximum tokens you requested exceeds the model limit",
+        r"限流|流控|频率|每分钟",
     ])
 });
 
@@ -99,14 +100,41 @@ pub(crate) static UNNUMBERED_REGEX: LazyLock<Regex> = LazyLock::new(|| {
         r"exceeded this model context window limit",
         r"too many (input )?tokens",
         r"token limit exceeded",
+        r"exceeds the maximum number of (input )?tokens",
+        r"too many total text bytes",
+        // Bedrock's limits in characters; shorter ones are those of names.
+        r"expected maxlength: \d{5,}",
+        r"prompt: length: 1\.\.\d{4,}",
+        r"exceeds?( the)?( customer)? model maximum",
+        r"exceeds the max_model_len",
+        r"input and output tokens exceed your context limit",
+        r"input length exceeds (the )?context (length|window)",
+        r"exceeds the available context size",
+        r"tokens exceed context window",
+        r"prompt\s*超长",
+        r"超过最大长度",
+        r"(上下文|输入)长度超(过|出|限)",
+        r"token\s*数量?超(过|出)(上限|限制)",
     ])
+});
+
+/// Whole messages with which local servers reject a prompt although they report a failure of their own (500).
+pub(crate) static SERVER_ERROR_REGEX: LazyLock<Regex> = LazyLock::new(|| {
+    let messages = [
+        r"the request exceeds the available context size\. try increasing (the )?context size or enable context shift",
+        r"context size has been exceeded",
+        r"requested tokens \(NUM\) exceed context window of NUM",
+        r"(the )?input length exceeds (the )?context (length|window)",
+    ];
+    compile(&format!(r"^({})\.?\s*$", messages.join("|")))
 });
 
 /// The text of known providers before a sentence with numbers.
 pub(crate) static LEAD: LazyLock<Regex> = LazyLock::new(|| {
     let leads = [
         r"this (model|endpoint)'s ",
-        r"the ((decoder|encoder) )?",
+        r"the ((decoder|encoder|engine) )?",
+        r"the request exceeds the available context size\. try increasing (the )?context size or enable context shift: ",
         r"input tokens exceed the ",
         r"input length and `max_tokens` ",
         r"please reduce the length of the messages or completion\. ",
@@ -165,6 +193,11 @@ const ERROR_PATTERNS: &[ErrorPattern] = &[
     error_pattern("ls", Window, r"maximum context length is NUM tokens.{0,60}?resulted in NUM tokens"),
     error_pattern("lt", Window, r"maximum context length is NUM tokens.{0,40}?requested (?:about )?NUM tokens"),
     error_pattern("sl", Input, r"input token count \(?NUM\)? exceeds the maximum number of tokens allowed \(?NUM\)?"),
+    error_pattern("l", Input, r"input token count exceeds the maximum number of tokens allowed:? \(?NUM\)?"),
+    error_pattern("sl", Window, r"prompt tokens \(?NUM\)? exceeds? (?:the )?(?:customer )?model maximum \(?NUM\)?"),
+    error_pattern("sl", Window, r"prompt length NUM exceeds the max_model_len NUM"),
+    error_pattern("sl", Window, r"requested tokens \(NUM\) exceed context window of NUM"),
+    error_pattern("ls", Window, r"n_ctx = NUM, n_keep = \d+, n_prompt_tokens = NUM"),
     error_pattern("ls", Input, r"maximum prompt length is NUM but the request contains NUM tokens"),
     error_pattern("sl", Input, r"prompt token count of NUM exceeds the limit of NUM"),
     error_pattern("sl", Window, r"current length is NUM while limit is NUM"),

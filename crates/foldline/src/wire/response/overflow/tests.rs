@@ -182,6 +182,40 @@ fn overflow_errors_of_every_provider_are_detected() {
             "Message limit 8192 Window",
         ),
         ("context length exceeded", "Pattern"),
+        // Gemini without the size of the prompt
+        ("The input token count exceeds the maximum number of tokens allowed 1048576.", "Message limit 1048576 Input"),
+        ("input token count exceeds the maximum number of input tokens", "Pattern"),
+        // Bedrock
+        ("too many total text bytes: 27000000 > 25000000", "Pattern"),
+        ("Malformed input request: expected maxLength: 100000, actual: 120000, please reformat your input.", "Pattern"),
+        ("prompt: length: 1..200000", "Pattern"),
+        // Bedrock Mantle
+        ("prompt tokens (215000) exceed model maximum (200000)", "Message limit 200000 Window sent Exact(215000)"),
+        ("Input tokens exceed customer model maximum", "Pattern"),
+        // vLLM behind other servers
+        (
+            "The engine prompt length 227861 exceeds the max_model_len 131072. Please reduce prompt.",
+            "Message limit 131072 Window sent Exact(227861)",
+        ),
+        ("input and output tokens exceed your context limit", "Pattern"),
+        // llama.cpp before it reported counts, and between
+        (
+            "the request exceeds the available context size. try increasing the context size or enable context shift",
+            "Pattern",
+        ),
+        (
+            "the request exceeds the available context size. try increasing the context size or enable context shift: n_ctx = 32768, n_keep = 0, n_prompt_tokens = 47676",
+            "Message limit 32768 Window sent Exact(47676)",
+        ),
+        // llama-cpp-python
+        ("Requested tokens (9437) exceed context window of 8192", "Message limit 8192 Window sent Exact(9437)"),
+        // Ollama
+        ("the input length exceeds the context length", "Pattern"),
+        ("input length exceeds context window", "Pattern"),
+        // Servers that reject without a code and not in English
+        ("Prompt 超长", "Pattern"),
+        ("输入长度超过最大长度", "Pattern"),
+        ("token数量超过上限。对话历史+问题的字数太多，需要精简输入", "Pattern"),
         ("Token limit exceeded", "Pattern"),
     ] {
         assert_eq!(describe(classify(400, message)), expected, "{message}");
@@ -201,6 +235,8 @@ fn lookalike_errors_are_not_overflows() {
         "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens",
         "The maximum tokens you requested exceeds the model limit of 8192",
         "Invalid value: 'banana'",
+        "tools.0.name: expected maxLength: 64, actual: 70",
+        "当前 token 数量超过限制：每分钟 token 数，请稍后再试",
         "",
     ] {
         assert_eq!(classify(400, message), RequestRejection::Other, "{message}");
@@ -212,6 +248,23 @@ fn lookalike_errors_are_not_overflows() {
     assert_eq!(RequestRejection::from_body(400, excluded), RequestRejection::Other);
     let throttled = br#"{"__type":"ThrottlingException","message":"Too many tokens"}"#;
     assert_eq!(RequestRejection::from_body(400, throttled), RequestRejection::Other);
+}
+
+/// Some local servers report an overflow as a failure of their own. Only their whole messages count.
+#[test]
+fn server_error_with_a_known_message_is_an_overflow() {
+    for (message, expected) in [
+        (
+            "the request exceeds the available context size. Try increasing context size or enable context shift",
+            "Pattern",
+        ),
+        ("Context size has been exceeded.", "Pattern"),
+        ("Requested tokens (9437) exceed context window of 8192", "Message limit 8192 Window sent Exact(9437)"),
+        ("tool 'Context size has been exceeded.' failed", "Other"),
+        ("too many tokens", "Other"),
+    ] {
+        assert_eq!(describe(classify(500, message)), expected, "{message}");
+    }
 }
 
 #[test]
