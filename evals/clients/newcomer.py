@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 
-from run import TASK, Environment, files, start
+from clients import Environment
+from run import files, start
+from sdk import TASK
 
 AIDER = ["--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--analytics-disable"]
 CLIENTS = {

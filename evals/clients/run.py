@@ -10,12 +10,18 @@ which records what it receives. Each row of the table is one session:
     exit             exit code of the client
     laws             requests that the provider refused for another reason than their length; must be 0
     refused          requests that did not fit and were refused; the proxy folds more and sends again
+    failed           hidden rounds that the provider failed on purpose
     received, sent   prompt tokens that the proxy received and sent
     creases          creases that the proxy counted
     unfolds          hidden calls that were answered inside the proxy
     moved            requests that did not begin with the previous one; at most the creases, plus those that the
                      client moved (Claude Code does not send back all reasoning that it receives)
+    pairs            hidden calls with their results in the client's next request, of those that were answered
+    task             requests with the user's task verbatim
+    new results      new results that arrived whole, of those that fit; in brackets those that did not fit
     same bytes       true if every body arrived unchanged; checked if there is nothing to fold
+
+FOLDLINE_EVAL_KEEP names a folder for the records and logs of every session, and for the rows as lines of JSON.
 """
 
 import json
@@ -28,180 +34,135 @@ import sys
 import tempfile
 import urllib.request
 
+import measure
+from clients import AIDER_TASK, Environment, aider, claude, cline, codex, framework, mini, opencode, package, pi, sdk
+from sdk import TASK
 from tap import Tap
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TASK = "Read every file you are told about, one after the other, and say when you are done."
-PATHS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
+COLUMNS = (
+    "turns", "exit", "laws", "refused", "failed", "received", "sent", "creases", "unfolds", "moved", "moved by client",
+    "pairs", "task", "new results", "same bytes", "ok",
+)  # fmt: skip
 
 
 class Case:
-    def __init__(self, name, command, window, turns=30, flags=(), window_mode="report", timeout=300):
-        self.name, self.command, self.window, self.turns = name, command, window, turns
-        self.flags, self.window_mode, self.timeout = list(flags), window_mode, timeout
+    """A session: a client, the window, and the options of the provider."""
+
+    def __init__(self, name, commands, window, turns=30, flags=(), options=(), lines=60, timeout=600, task=TASK):
+        self.name, self.commands, self.window, self.turns = name, commands, window, turns
+        self.flags, self.options, self.lines, self.timeout, self.task = list(flags), list(options), lines, timeout, task
+
+    @property
+    def has_tools(self):
+        return self.task == TASK
+
+    @property
+    def folds(self):
+        return self.window < 500_000
 
 
-def sdk(api, way, model):
-    return lambda env: [env.python, os.path.join(HERE, "sdk.py"), api, way, env.base, model]
-
-
-def claude(env):
-    env.variables.update(
-        ANTHROPIC_BASE_URL=env.base,
-        ANTHROPIC_API_KEY="fake",
-        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
-        DISABLE_AUTOUPDATER="1",
-    )
-    return [env.npm("claude"), "-p", TASK, "--allowedTools", "Read", "--model", "claude-opus-4-6", "--output-format", "json"]
-
-
-def codex(env):
-    home = os.path.join(env.variables["HOME"], ".codex")
-    os.makedirs(home, exist_ok=True)
-    with open(os.path.join(home, "config.toml"), "w") as file:
-        file.write(
-            'model = "gpt-5.5"\nmodel_provider = "local"\n[model_providers.local]\nname = "local"\n'
-            f'base_url = "{env.base}/v1"\nenv_key = "OPENAI_API_KEY"\nwire_api = "responses"\n'
-        )
-    env.variables.update(OPENAI_API_KEY="fake", CODEX_HOME=home)
-    return [env.npm("codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK]
-
-
-def opencode(env):
-    model = {"name": "gpt-4o", "tool_call": True, "limit": {"context": 1000000, "output": 4000}}
-    config = {
-        "provider": {
-            "local": {
-                "npm": "@ai-sdk/openai-compatible",
-                "options": {"baseURL": env.base + "/v1", "apiKey": "fake"},
-                "models": {"gpt-4o": model},
-            }
-        },
-        "model": "local/gpt-4o",
-        "small_model": "local/gpt-4o",
-        "autoupdate": False,
-        "share": "disabled",
-        "permission": {"*": "allow", "external_directory": "allow"},
-    }
-    with open(os.path.join(env.folder, "opencode.json"), "w") as file:
-        json.dump(config, file)
-    env.variables.update(OPENCODE_CONFIG=os.path.join(env.folder, "opencode.json"), OPENCODE_DISABLE_AUTOUPDATE="1")
-    return [env.npm("opencode"), "run", TASK]
-
-
-def aider(env):
-    env.variables.update(OPENAI_API_BASE=env.base + "/v1", OPENAI_API_KEY="fake")
-    flags = ["--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--analytics-disable"]
-    return [env.aider, "--model", "openai/gpt-4o", "--message", TASK, *flags]
-
-
-SDK = [
-    (f"{library} {api} {way}", sdk(api, way, model))
-    for library, api, model in [
-        ("openai", "chat", "gpt-4o"),
-        ("openai", "responses", "gpt-5.5"),
-        ("anthropic", "messages", "claude-opus-4-6"),
-    ]
-    for way in ["whole", "stream"]
+CHAT, RESPONSES, MESSAGES = "gpt-4o", "gpt-5.5", "claude-opus-4-6"
+SDK = {
+    f"{library} python, {api}, {way.replace('-', ' ')}": sdk(api, way, model)
+    for library, api, model in [("openai", "chat", CHAT), ("openai", "responses", RESPONSES), ("anthropic", "messages", MESSAGES)]
+    for way in ["whole", "stream", "async-whole", "async-stream"]
+}
+LIBRARIES = {
+    "openai npm, chat": package("openai", "chat", CHAT),
+    "openai npm, responses": package("openai", "responses", RESPONSES),
+    "Vercel AI SDK, chat": package("ai", "chat", CHAT),
+    "Vercel AI SDK, responses (default)": package("ai", "responses", RESPONSES),
+    "Vercel AI SDK, messages": package("ai", "messages", MESSAGES),
+    "Vercel AI SDK, messages, base URL without /v1": package("ai", "messages", MESSAGES, FOLDLINE_EVAL_ROOT_URL="1"),
+    "LangChain, chat": framework("langchain", "chat", CHAT),
+    "LangChain, responses": framework("langchain", "responses", RESPONSES),
+    "LangChain, messages": framework("langchain", "messages", MESSAGES),
+    "openai-agents, responses": framework("openai-agents", "responses", RESPONSES),
+    "openai-agents, chat": framework("openai-agents", "chat", CHAT),
+    "pydantic-ai, chat": framework("pydantic-ai", "chat", CHAT),
+    "pydantic-ai, responses": framework("pydantic-ai", "responses", RESPONSES),
+    "pydantic-ai, messages": framework("pydantic-ai", "messages", MESSAGES),
+    "litellm, chat": framework("litellm", "chat", CHAT),
+    "litellm, messages": framework("litellm", "messages", MESSAGES),
+}
+AGENTS = {
+    "codex": codex,
+    "opencode, chat": opencode("@ai-sdk/openai-compatible", CHAT),
+    "opencode, responses": opencode("@ai-sdk/openai", RESPONSES),
+    "opencode, messages": opencode("@ai-sdk/anthropic", MESSAGES),
+    "pi, chat": pi("openai-completions", CHAT),
+    "pi, responses": pi("openai-responses", RESPONSES),
+    "pi, messages": pi("anthropic-messages", MESSAGES),
+    "cline, chat": cline("openai", CHAT),
+    "cline, messages": cline("anthropic", MESSAGES),
+    "mini-swe-agent, chat": mini,
+}
+# Three files of 25 kB per turn, as when Claude Code reads in parallel.
+LARGE_READS = {"options": ["parallel=3"], "lines": 400, "turns": 12}
+CLAUDE = [
+    Case("Claude Code", claude(), 60_000),
+    Case("Claude Code, window 100,000, three reads", claude(), 100_000, **LARGE_READS),
+    Case("Claude Code, window 64,000, three reads", claude(), 64_000, **LARGE_READS),
+    Case("Claude Code, sub-agents", claude(), 60_000, options=["subtasks"]),
+    Case("Claude Code, /compact", claude("/compact", "Go on with the next files."), 60_000),
 ]
-CASES = (
-    [Case(name, command, 24_000, turns=40) for name, command in SDK]
-    + [
-        Case("anthropic, signed history", sdk("messages", "stream", "claude-opus-5-5"), 24_000, turns=40),
-        Case("openai chat, window unknown", sdk("chat", "stream", "gpt-4o"), 24_000, turns=40, window_mode="hide"),
-        Case("openai responses, window unknown", sdk("responses", "stream", "gpt-5.5"), 24_000, turns=40, window_mode="hide"),
-        Case("anthropic, window unknown", sdk("messages", "stream", "claude-opus-4-6"), 24_000, turns=40, window_mode="hide"),
-        Case("Claude Code", claude, 60_000),
-        Case("codex", codex, 40_000),
-        Case("opencode", opencode, 40_000),
-        Case("aider", aider, 40_000),
-    ]
-    + [
-        Case(f"{name}, {how}", command, 1_000_000, turns=6, flags=flags)
-        for name, command in SDK + [("Claude Code", claude), ("codex", codex), ("opencode", opencode), ("aider", aider)]
+DELAYED = {
+    "codex": (codex, 40_000),
+    "opencode, responses": (AGENTS["opencode, responses"], 40_000),
+    "Claude Code": (claude(), 60_000),
+    "openai python, chat, stream": (SDK["openai python, chat, stream"], 24_000),
+    "openai python, responses, stream": (SDK["openai python, responses, stream"], 24_000),
+    "anthropic python, messages, stream": (SDK["anthropic python, messages, stream"], 24_000),
+    "LangChain, chat": (LIBRARIES["LangChain, chat"], 24_000),
+    "litellm, chat": (LIBRARIES["litellm, chat"], 24_000),
+}
+UNCHANGED = {
+    **{name: SDK[name] for name in SDK if "async" not in name},
+    "Claude Code": claude(),
+    "codex": codex,
+    "opencode, chat": AGENTS["opencode, chat"],
+    "pi, messages": AGENTS["pi, messages"],
+    "cline, messages": AGENTS["cline, messages"],
+}
+CASES = [
+    *(Case(name, commands, 24_000, turns=40) for name, commands in {**SDK, **LIBRARIES}.items()),
+    Case("anthropic python, signed history", sdk("messages", "stream", "claude-opus-5-5"), 24_000, turns=40),
+    Case("openai python, chat, window not reported", sdk("chat", "stream", CHAT), 24_000, turns=40, options=["hide"]),
+    Case("openai python, responses, window not reported", sdk("responses", "stream", RESPONSES), 24_000, turns=40, options=["hide"]),
+    Case("anthropic python, window not reported", sdk("messages", "stream", MESSAGES), 24_000, turns=40, options=["hide"]),
+    *CLAUDE,
+    *(Case(name, commands, 40_000, turns=40) for name, commands in AGENTS.items()),
+    Case("aider, chat (no tools)", aider(40), 16_000, options=["talk=60"], task=AIDER_TASK),
+    *(
+        Case(f"{name}, body ends {delay} ms late", commands, window, options=[f"end-delay={delay}"])
+        for name, (commands, window) in DELAYED.items()
+        for delay in [0, 2, 20, 200]
+    ),
+    *(
+        Case(f"{name}, hidden rounds fail: {failure}", commands, window, options=[f"fail={failure}"])
+        for name, (commands, window) in DELAYED.items()
+        for failure in ["429", "500", "529", "reset", "529:3"]
+    ),
+    *(
+        Case(f"{name}, {how}", commands, 1_000_000, turns=6, flags=flags)
+        for name, commands in UNCHANGED.items()
         for how, flags in [("off", ["--mode", "off"]), ("observing", ["--mode", "observe"]), ("nothing to fold", ["--unfold", "false"])]
-        if how == "nothing to fold" or name in ("openai chat stream", "anthropic messages stream", "Claude Code", "codex", "opencode")
-    ]
-)
+    ),
+]
 
 
-class Environment:
-    def __init__(self, installed, folder, base):
-        self.folder, self.base, self.installed = folder, base, installed
-        self.python = os.path.join(installed, "python", "bin", "python")
-        self.aider = os.path.join(installed, "aider", "bin", "aider")
-        home = os.path.join(folder, "home")
-        os.makedirs(home)
-        self.variables = {"HOME": home, "PATH": os.environ["PATH"], "TERM": "dumb", "NO_COLOR": "1", "LANG": "C.UTF-8"}
-
-    def npm(self, name):
-        return os.path.join(self.installed, "npm", "node_modules", ".bin", name)
-
-
-def files(folder):
-    """Writes source files of about 1,800 tokens each."""
+def files(folder, count=60, lines=60):
+    """Writes source files of about 30 tokens per line."""
     os.makedirs(folder)
-    for number in range(60):
-        lines = [f"def step_{number}_{line}(value): return value * {line * 7 + number} + table_{number}[{line}]" for line in range(60)]
-        with open(os.path.join(folder, f"module_{number:02}.py"), "w") as file:
-            file.write("\n".join(lines) + "\n")
+    for number in range(count):
+        text = [f"def step_{number}_{line}(value): return value * {line * 7 + number} + table_{number}[{line}]" for line in range(lines)]
+        with open(os.path.join(folder, f"module_{number:03}.py"), "w") as file:
+            file.write("\n".join(text) + "\n")
 
 
-def start(command):
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+def start(command, log=None):
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
     return process, re.search(r"http://([\d.]+):(\d+)", process.stdout.readline())
-
-
-def elements(path, body):
-    """Returns the messages of a body as a prompt cache compares them: without cache marks and nulls, text as one part."""
-
-    def plain(value):
-        if isinstance(value, dict):
-            value = {name: plain(it) for name, it in value.items() if name != "cache_control" and it is not None}
-            if isinstance(value.get("content"), str) and "role" in value:
-                value["content"] = [{"type": "text", "text": value["content"]}]
-            return value
-        return [plain(it) for it in value] if isinstance(value, list) else value
-
-    body = json.loads(body)
-    head = [body.get("system"), body.get("tools")]
-    listed = body.get(PATHS[path])
-    listed = [listed] if isinstance(listed, str) else listed
-    return [json.dumps(plain(it), sort_keys=True) for it in head + listed]
-
-
-def moves(conversation):
-    """Returns the requests with tools that do not begin with the previous one, as pairs of both."""
-    found, before = [], []
-    for path, body in conversation:
-        now = elements(path, body)
-        if '"name"' not in now[1]:
-            continue
-        if now[: len(before)] != before and now != before[: len(now)]:
-            found.append((before, now))
-        before = now
-    return found
-
-
-def thoughts(element):
-    """Returns the signatures of the reasoning in a message, and the message without that reasoning."""
-    message = json.loads(element)
-    blocks = message.get("content") if isinstance(message, dict) else None
-    if not isinstance(blocks, list):
-        return set(), element
-    thought = [block for block in blocks if block.get("type") == "thinking"]
-    message["content"] = [block for block in blocks if block not in thought]
-    return {block["signature"] for block in thought}, json.dumps(message, sort_keys=True)
-
-
-def left_out(found, sent):
-    """Counts the pairs in which only reasoning is missing that the client received and never sent back."""
-    count = 0
-    for before, now in found:
-        (was, old), (are, new) = (zip(*map(thoughts, side)) for side in (before, now))
-        gone = set().union(*was) - set().union(*are)
-        count += old == new[: len(old)] and bool(gone) and not any(it.encode() in body for it in gone for _, body in sent)
-    return count
 
 
 def metric(base, name, labels=""):
@@ -215,105 +176,130 @@ def run(case, installed, foldline, provider):
     folder = tempfile.mkdtemp(prefix="foldline-clients-")
     started = []
     try:
-        sources, records = os.path.join(folder, "sources"), os.path.join(folder, "records")
-        files(sources)
-        upstream, at = start([provider, sources, records, str(case.window), str(case.turns), case.window_mode])
+        sources, records = os.path.join(folder, "work", "sources"), os.path.join(folder, "records")
+        files(sources, 130 if "parallel=3" in case.options else 60, case.lines)
+        upstream, at = start([provider, sources, records, str(case.window), str(case.turns), *case.options])
         started.append(upstream)
         archive = os.path.join(folder, "archive.db")
         command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", at[0], "--archive", archive, *case.flags]
-        proxy, at = start(command)
+        with open(os.path.join(folder, "proxy.log"), "w") as log:
+            proxy, at = start(command, log)
         started.append(proxy)
         own = at[0]
         tap = Tap(at[1], int(at[2]))
         environment = Environment(installed, folder, f"http://127.0.0.1:{tap.port}")
-        work = os.path.join(folder, "work")
-        os.makedirs(work)
         try:
             with open(os.path.join(folder, "client.log"), "w") as log:
-                client = subprocess.Popen(
-                    case.command(environment),
-                    cwd=work,
-                    env=environment.variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-                started.append(client)
-                end = str(client.wait(timeout=case.timeout))
+                for command in case.commands(environment):
+                    client = subprocess.Popen(
+                        command,
+                        cwd=os.path.join(folder, "work"),
+                        env=environment.variables,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                    started.append(client)
+                    end = str(client.wait(timeout=case.timeout))
         except subprocess.TimeoutExpired:
             end = "timeout"
         row = report(case, tap, records, own, end)
         tap.close()
-        keep = os.environ.get("FOLDLINE_EVAL_KEEP")
-        if keep:
-            shutil.copytree(folder, os.path.join(keep, re.sub(r"\W+", "-", case.name)), dirs_exist_ok=True)
         return row
     finally:
         for process in reversed(started):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait()
+        keep = os.environ.get("FOLDLINE_EVAL_KEEP")
+        if keep:
+            shutil.copytree(folder, os.path.join(keep, re.sub(r"\W+", "-", case.name)), dirs_exist_ok=True, ignore_dangling_symlinks=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def report(case, tap, records, own, end):
-    notes, received = [], []
-    for name in sorted(os.listdir(records)):
+def read_records(folder):
+    """Returns the notes of the provider with the bodies that it received."""
+    found = []
+    for name in sorted(os.listdir(folder)):
         if name.endswith(".note"):
-            with open(os.path.join(records, name)) as file:
-                notes.append(json.load(file))
-            with open(os.path.join(records, name.replace(".note", ".body")), "rb") as file:
-                received.append((notes[-1]["path"], file.read()))
-    sent = [(path, body) for path, body in tap.bodies() if path in PATHS]
-    answered = [it for note, it in zip(notes, received) if note["status"] == 200 and it[0] in PATHS]
-    conversation = [note for note in notes if note.get("reply") not in (None, "aside", "counted")]
-    creases = metric(own, "creases")
-    last = [note["reply"] for note in conversation][-1:]
-    folds = case.window < 500_000
+            with open(os.path.join(folder, name)) as note, open(os.path.join(folder, name.replace(".note", ".body")), "rb") as body:
+                found.append((json.load(note), body.read()))
+    return found
+
+
+def report(case, tap, folder, own, end):
+    records = read_records(folder)
+    notes = [note for note, _ in records]
+    sent = [measure.Body(path, body) for path, body in tap.bodies() if measure.api(path)]
+    received = [(note, measure.Body(note["path"], body)) for note, body in records if note["status"] == 200 and measure.api(note["path"])]
+    bodies = [body for _, body in received]
+    last = [note["reply"] for note in notes if note.get("reply") not in (None, "aside", "counted")][-1:]
+    moved = measure.moves(bodies, case.has_tools)
+    whole, due, cut = measure.new_results(sent, received, case.window) if received else (0, 0, 0)
     row = {
         "case": case.name,
         "turns": len(sent),
         "exit": end,
-        "ended": last == ["last"] or (case.name.startswith("aider") and end == "0"),
+        "ended": last == ["last"] or (not case.has_tools and end == "0"),
         "laws": sum(bool(note.get("laws")) for note in notes),
         "refused": sum(note["status"] == 400 and not note.get("laws") for note in notes),
+        "failed": sum(note.get("reply") == "failed" for note in notes),
         "received": int(metric(own, "prompt_tokens", 'stage="received"')),
         "sent": int(metric(own, "prompt_tokens", 'stage="sent"')),
-        "creases": int(creases),
+        "creases": int(metric(own, "creases")),
         "unfolds": int(metric(own, "unfolds")),
         "errors": int(metric(own, "internal_errors")),
-        "moved": len(moves(answered)),
-        "moved by client": len(moves(sent)) + left_out(moves(answered), sent),
-        "same bytes": None if folds else sorted(sent) == sorted(it for it in received if it[0] in PATHS),
+        "moved": len(moved),
+        "moved by client": len(measure.moves(sent, case.has_tools)) + measure.left_out(moved, sent),
+        "pairs": measure.hidden_pairs(received),
+        "task": measure.tasks(received, case.task),
+        "new results": (whole, due),
+        "cut": cut,
+        "same bytes": None,
         "why": [note["laws"] for note in notes if note.get("laws")][:1],
     }
+    if not case.folds:
+        own_paths = [body for note, body in records if measure.api(note["path"])]
+        row["same bytes"] = sorted(body.data for body in sent) == sorted(own_paths)
+    complete = all(row[it][0] == row[it][1] for it in ("pairs", "task", "new results"))
     row["ok"] = (
         row["exit"] == "0"
         and row["ended"]
         and row["laws"] == 0
-        and row["moved"] <= creases + row["moved by client"]
-        and (row["same bytes"] if not folds else row["creases"] > 0 or case.name == "aider")
+        and row["moved"] <= row["creases"] + row["moved by client"]
+        and complete
+        and (row["creases"] > 0 if case.folds else row["same bytes"])
         and row["errors"] == 0
     )
     return row
 
 
+def cell(row, column):
+    value = row[column]
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: ""}[value]
+    if isinstance(value, tuple):
+        more = f" (+{row['cut']} cut)" if column == "new results" and row["cut"] else ""
+        return f"{value[0]} of {value[1]}{more}"
+    return str(value)
+
+
 def main():
-    installed, foldline, provider, *wanted = sys.argv[1:]
-    columns = ["turns", "exit", "laws", "refused", "received", "sent", "creases", "unfolds", "moved", "moved by client", "same bytes", "ok"]
-    print("| client | " + " | ".join(columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
-    good = True
+    installed, foldline, provider = (os.path.abspath(it) for it in sys.argv[1:4])
+    print("| client | " + " | ".join(COLUMNS) + " |\n" + "|---" * (len(COLUMNS) + 1) + "|", flush=True)
+    good, keep = True, os.environ.get("FOLDLINE_EVAL_KEEP")
     for case in CASES:
-        if wanted and not any(it in case.name for it in wanted):
+        if sys.argv[4:] and not any(it in case.name for it in sys.argv[4:]):
             continue
-        row = run(case, os.path.abspath(installed), os.path.abspath(foldline), os.path.abspath(provider))
+        row = run(case, installed, foldline, provider)
         good &= row["ok"]
-        shown = ["" if row[it] is None else {True: "yes", False: "no"}.get(row[it], row[it]) if isinstance(row[it], bool) else row[it] for it in columns]
-        print(f"| {case.name} | " + " | ".join(str(it) for it in shown) + " |", flush=True)
+        print(f"| {case.name} | " + " | ".join(cell(row, it) for it in COLUMNS) + " |", flush=True)
         if not row["ok"]:
             print(json.dumps(row), file=sys.stderr, flush=True)
+        if keep:
+            with open(os.path.join(keep, "rows.jsonl"), "a") as rows:
+                rows.write(json.dumps(row) + "\n")
     sys.exit(not good)
 
 

@@ -4,21 +4,32 @@
 #
 #     evals/clients/run.sh [CASE..]
 set -eu
+export PYTHONDONTWRITEBYTECODE=1
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 installed=${FOLDLINE_EVAL_CLIENTS:-$target/clients}
 mkdir -p "$installed/npm"
-if [ ! -x "$installed/python/bin/python" ]; then
-    python3 -m venv "$installed/python"
-    "$installed/python/bin/pip" install -q -r "$here/requirements.txt"
+# uv resolves the requirements in seconds; pip takes many minutes.
+if [ ! -x "$installed/uv/bin/uv" ]; then
+    python3 -m venv "$installed/uv"
+    "$installed/uv/bin/pip" install -q uv
 fi
-if [ ! -x "$installed/aider/bin/aider" ]; then
-    python3 -m venv "$installed/aider"
-    "$installed/aider/bin/pip" install -q aider-chat
-fi
+environment() {
+    if [ ! -x "$installed/$1/bin/python" ]; then
+        python3 -m venv "$installed/$1"
+        name=$1
+        shift
+        "$installed/uv/bin/uv" pip install -q --python "$installed/$name/bin/python" "$@"
+    fi
+}
+environment python -r "$here/requirements.txt"
+environment mini mini-swe-agent
+environment aider aider-chat setuptools
 if [ ! -x "$installed/npm/node_modules/.bin/claude" ]; then
-    npm install --prefix "$installed/npm" --no-audit --no-fund @openai/codex @anthropic-ai/claude-code opencode-ai
+    npm install --prefix "$installed/npm" --no-audit --no-fund \
+        @anthropic-ai/claude-code @openai/codex opencode-ai @earendil-works/pi-coding-agent cline \
+        openai ai @ai-sdk/openai @ai-sdk/anthropic
 fi
 cd "$root"
 cargo build -p foldline-cli -p foldline-server --bin foldline --example strict_provider

@@ -1,0 +1,147 @@
+"""The commands that start the clients: each is a function from an environment to the commands, one after the other."""
+
+import json
+import os
+
+from sdk import TASK
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+AIDER_TASK = "Plan the next step, and keep the first one in mind."
+
+
+class Environment:
+    """Folders, variables and programs of one session; the home folder is empty."""
+
+    def __init__(self, installed, folder, base):
+        self.folder, self.base, self.installed = folder, base, installed
+        self.python = os.path.join(installed, "python", "bin", "python")
+        home = os.path.join(folder, "home")
+        os.makedirs(home)
+        self.variables = {"HOME": home, "PATH": os.environ["PATH"], "TERM": "dumb", "NO_COLOR": "1", "LANG": "C.UTF-8"}
+        self.variables["PYTHONDONTWRITEBYTECODE"] = "1"
+
+    def npm(self, name):
+        return os.path.join(self.installed, "npm", "node_modules", ".bin", name)
+
+    def write(self, path, content):
+        """Writes a file below the home folder."""
+        path = os.path.join(self.variables["HOME"], path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+
+def sdk(api, way, model):
+    return lambda env: [[env.python, os.path.join(HERE, "sdk.py"), api, way, env.base, model]]
+
+
+def framework(name, api, model):
+    return lambda env: [[env.python, os.path.join(HERE, "frameworks.py"), name, api, env.base, model]]
+
+
+def package(name, api, model, **variables):
+    def commands(env):
+        env.variables.update(variables)
+        return [["node", os.path.join(HERE, "packages.mjs"), os.path.join(env.installed, "npm"), name, api, env.base, model]]
+
+    return commands
+
+
+def claude(*later):
+    """Claude Code with the task, and then with further prompts in the same session."""
+
+    def commands(env):
+        env.variables.update(
+            ANTHROPIC_BASE_URL=env.base,
+            ANTHROPIC_API_KEY="fake",
+            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+            DISABLE_AUTOUPDATER="1",
+        )
+        flags = ["--allowedTools", "Read,Task,Agent", "--model", "claude-opus-4-6", "--output-format", "json"]
+        first = [env.npm("claude"), "-p", TASK, *flags]
+        return [first] + [[env.npm("claude"), "--continue", "-p", prompt, *flags] for prompt in later]
+
+    return commands
+
+
+def codex(env):
+    home = os.path.dirname(
+        env.write(
+            ".codex/config.toml",
+            'model = "gpt-5.5"\nmodel_provider = "local"\n[model_providers.local]\nname = "local"\n'
+            f'base_url = "{env.base}/v1"\nenv_key = "OPENAI_API_KEY"\nwire_api = "responses"\n',
+        )
+    )
+    env.variables.update(OPENAI_API_KEY="fake", CODEX_HOME=home)
+    return [[env.npm("codex"), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", TASK]]
+
+
+def opencode(package, model):
+    def commands(env):
+        limit = {"context": 1000000, "output": 4000}
+        entry = {"name": model, "tool_call": True, "reasoning": package != "@ai-sdk/openai-compatible", "limit": limit}
+        config = {
+            "provider": {
+                "local": {"npm": package, "options": {"baseURL": env.base + "/v1", "apiKey": "fake"}, "models": {model: entry}}
+            },
+            "model": "local/" + model,
+            "small_model": "local/" + model,
+            "autoupdate": False,
+            "share": "disabled",
+            "permission": {"*": "allow", "external_directory": "allow"},
+        }
+        env.variables.update(OPENCODE_CONFIG=env.write("opencode.json", config), OPENCODE_DISABLE_AUTOUPDATE="1")
+        return [[env.npm("opencode"), "run", TASK]]
+
+    return commands
+
+
+def pi(api, model):
+    def commands(env):
+        base = env.base if api == "anthropic-messages" else env.base + "/v1"
+        entry = {"id": model, "reasoning": True, "contextWindow": 1000000, "maxTokens": 4000}
+        provider = {"baseUrl": base, "api": api, "apiKey": "fake", "models": [entry]}
+        env.write(".pi/agent/models.json", {"providers": {"local": provider}})
+        env.variables.update(PI_OFFLINE="1")
+        return [[env.npm("pi"), "--provider", "local", "--model", model, "-p", TASK]]
+
+    return commands
+
+
+def cline(provider, model):
+    def commands(env):
+        base = env.base if provider == "anthropic" else env.base + "/v1"
+        cli = [env.npm("cline")]
+        return [
+            cli + ["auth", "--provider", provider, "--apikey", "fake", "--modelid", model, "--baseurl", base],
+            cli + ["--auto-approve", "true", TASK],
+        ]
+
+    return commands
+
+
+def mini(env):
+    """mini-swe-agent, with the configuration that it ships for Chat Completions with tools."""
+    env.variables.update(
+        OPENAI_API_BASE=env.base + "/v1",
+        OPENAI_API_KEY="fake",
+        MSWEA_CONFIGURED="true",
+        MSWEA_COST_TRACKING="ignore_errors",
+        MSWEA_SILENT_STARTUP="1",
+    )
+    program = os.path.join(env.installed, "mini", "bin", "mini")
+    output = os.path.join(env.folder, "trajectory.json")
+    return [[program, "--yolo", "--exit-immediately", "-m", "openai/gpt-4o", "-t", TASK, "-o", output]]
+
+
+def aider(turns):
+    def commands(env):
+        env.variables.update(OPENAI_API_BASE=env.base + "/v1", OPENAI_API_KEY="fake")
+        flags = ["--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--analytics-disable"]
+        flags += ["--max-chat-history-tokens", "1000000", "--no-fancy-input", "--no-pretty"]
+        prompts = env.write("prompts", "".join(f"/ask {AIDER_TASK if at == 0 else f'Continue with step {at}.'}\n" for at in range(turns)))
+        program = os.path.join(env.installed, "aider", "bin", "aider")
+        return [[program, "--model", "openai/gpt-4o", *flags, "--load", prompts, "--exit"]]
+
+    return commands

@@ -1,0 +1,173 @@
+"""Measures of a session: what the client sent, compared with what the provider received."""
+
+import json
+import re
+
+from sdk import TASK
+
+LISTS = {"/chat/completions": "messages", "/responses": "input", "/messages": "messages"}
+SUBTASK = re.compile(r"Subtask (\d)")
+# Share of the room for a prompt up to which new results must arrive whole; the rest is for the error of the estimate.
+FIT_RATIO = 0.85
+
+
+def api(path):
+    """Returns the API of a path, for base URLs with and without /v1; none for other paths."""
+    path = path.removeprefix("/v1")
+    return path if path in LISTS else None
+
+
+class Body:
+    """A request body."""
+
+    def __init__(self, path, data):
+        self.api, self.data, self.json = api(path), data, json.loads(data)
+        listed = self.json.get(LISTS[self.api])
+        self.list = [{"role": "user", "content": listed}] if isinstance(listed, str) else listed
+        answers = [at for at, it in enumerate(self.list) if by_model(it)]
+        self.task = self.list[: answers[0]] if answers else self.list
+        self.new = self.list[answers[-1] + 1 :] if answers else []
+        self.has_tools = bool(self.json.get("tools"))
+
+    def conversation(self):
+        """Returns the name of the conversation: that of a sub-agent, or `main`."""
+        found = [SUBTASK.match(text.strip()) for it in self.task for text in texts(it.get("content"))]
+        return "".join("subtask " + it[1] for it in found if it)[-9:] or "main"
+
+    def elements(self):
+        """Returns the messages as a prompt cache compares them: without fields that it does not see, text as one part."""
+        head = [self.json.get("system") or self.json.get("instructions"), self.json.get("tools")]
+        return [json.dumps(plain(it), sort_keys=True) for it in head + self.list]
+
+    def results(self, listed=None):
+        """Returns the texts of tool results by the ids of their calls."""
+        found = {}
+        for it in self.list if listed is None else listed:
+            if it.get("type") == "function_call_output":
+                found[it["call_id"]] = "".join(texts(it["output"]))
+            elif it.get("role") == "tool":
+                found[it["tool_call_id"]] = "".join(texts(it.get("content")))
+            elif isinstance(it.get("content"), list):
+                blocks = (block for block in it["content"] if block.get("type") == "tool_result")
+                found.update((block["tool_use_id"], "".join(texts(block.get("content")))) for block in blocks)
+        return found
+
+
+def by_model(it):
+    return it.get("role") == "assistant" or it.get("type") in ("function_call", "reasoning", "item_reference")
+
+
+def texts(content):
+    if isinstance(content, str):
+        return [content]
+    return [part["text"] for part in content or [] if isinstance(part, dict) and isinstance(part.get("text"), str)]
+
+
+# Fields that are not part of a prompt: a client of the Responses API may leave out those that it received.
+UNSEEN = {"cache_control", "id", "status", "logprobs", "annotations"}
+
+
+def plain(value):
+    if isinstance(value, dict):
+        value = {name: plain(it) for name, it in value.items() if name not in UNSEEN and it is not None}
+        if isinstance(value.get("content"), str) and "role" in value:
+            value["content"] = [{"type": "text", "text": value["content"]}]
+        return value
+    return [plain(it) for it in value] if isinstance(value, list) else value
+
+
+def moves(bodies, needs_tools=True):
+    """Returns the requests that do not begin with the previous one of their conversation, as pairs of both."""
+    found, last = [], {}
+    for body in bodies:
+        if needs_tools and not body.has_tools:
+            continue
+        now, name = body.elements(), body.conversation()
+        before = last.get(name, [])
+        if now[: len(before)] != before and now != before[: len(now)]:
+            found.append((before, now))
+        last[name] = now
+    return found
+
+
+def thoughts(element):
+    """Returns the signatures of the reasoning in a message, and the message without that reasoning."""
+    message = json.loads(element)
+    blocks = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(blocks, list):
+        return set(), element
+    thought = [block for block in blocks if block.get("type") == "thinking"]
+    message["content"] = [block for block in blocks if block not in thought]
+    return {block["signature"] for block in thought}, json.dumps(message, sort_keys=True)
+
+
+def left_out(found, sent):
+    """Counts the pairs in which only reasoning is missing that the client received and never sent back."""
+    count = 0
+    for before, now in found:
+        (was, old), (are, new) = (zip(*map(thoughts, side)) for side in (before, now))
+        gone = set().union(*was) - set().union(*are)
+        count += old == new[: len(old)] and bool(gone) and not any(it.encode() in body.data for it in gone for body in sent)
+    return count
+
+
+def hidden_pairs(received):
+    """Returns how many hidden pairs are in the next request of the client, and how many should be.
+
+    A pair whose round never succeeded does not count: the client repeats its request, and the model starts over.
+    """
+    kept = due = 0
+    for at, (note, _) in enumerate(received):
+        ids = [call["id"] for call in note.get("calls", []) if call["name"] == "unfold"]
+        later = [it for it in received[at + 1 :] if it[0]["conversation"] == note["conversation"] and it[1].has_tools]
+        if len(ids) == len(note.get("calls", [])) and not (later and later[0][0]["hidden"]):
+            continue
+        following = next((body for it, body in later if not it["hidden"]), None)
+        if following is not None:
+            due += len(ids)
+            kept += sum(following.data.count(it.encode()) >= 2 for it in ids)
+    return kept, due
+
+
+def tasks(received, task=TASK):
+    """Returns how many requests have the user's task verbatim, and how many should."""
+    kept = due = 0
+    for note, body in received:
+        if note["reply"] == "summary":
+            break
+        if body.has_tools or note["reply"] == "text":
+            wanted = task if note["conversation"] == "main" else note["conversation"].capitalize() + ": read the files"
+            due += 1
+            kept += wanted.encode() in body.data
+    return kept, due
+
+
+def new_results(sent, received, window):
+    """Returns how many new results arrived whole, how many should (they fit), and how many did not fit and were cut."""
+    first = {}
+    for note, body in received:
+        for call_id, text in body.results().items():
+            first.setdefault(call_id, (text, note, body))
+    whole = due = cut = 0
+    checked = set()
+    for body in sent:
+        for call_id, text in body.results(body.new).items():
+            if call_id in checked:
+                continue
+            checked.add(call_id)
+            got, note, there = first.get(call_id, ("", *received[-1]))
+            if got == text:
+                whole, due = whole + 1, due + 1
+            elif fits(body, note, there, window):
+                due += 1
+            else:
+                cut += 1
+    return whole, due, cut
+
+
+def fits(body, note, there, window):
+    """Returns true if instructions, tools, task and new results clearly fit; tokens are estimated by the ratio at the provider."""
+    fixed = [body.json.get("system"), body.json.get("instructions"), body.json.get("tools"), body.task, body.new]
+    size = sum(len(json.dumps(it).encode()) for it in fixed if it)
+    output = body.json.get("max_tokens") or body.json.get("max_output_tokens") or body.json.get("max_completion_tokens") or 0
+    return size * note["tokens"] / len(there.data) <= FIT_RATIO * (window - max(output, window // 10))
