@@ -1,7 +1,7 @@
 """Runs real clients through the real proxy, against a scripted and strict provider.
 
     evals/clients/run.sh            installs the clients, builds, and runs everything
-    python run.py ENVIRONMENTS FOLDLINE STRICT_PROVIDER [CASE..]
+    python run.py ENVIRONMENTS FOLDLINE STRICT_PROVIDER [CASE..]     part of a name, or =NAME
 
 A client connects to a tap, which records what it sends; the tap connects to the proxy; the proxy connects to the provider,
 which records what it receives. Each row of the table is one session:
@@ -290,7 +290,7 @@ def main():
     print("| client | " + " | ".join(COLUMNS) + " |\n" + "|---" * (len(COLUMNS) + 1) + "|", flush=True)
     good, keep = True, os.environ.get("FOLDLINE_EVAL_KEEP")
     for case in CASES:
-        if sys.argv[4:] and not any(it in case.name for it in sys.argv[4:]):
+        if sys.argv[4:] and not any(it in case.name or it == "=" + case.name for it in sys.argv[4:]):
             continue
         row = run(case, installed, foldline, provider)
         good &= row["ok"]
