@@ -23,6 +23,32 @@ const DEFAULT_PREFIX: &str = "*";
 /// Maximum number of bytes of a model name that are used: names come from clients, and no real one is nearly as long.
 const MAX_NAME_BYTES: usize = 256;
 
+/// The columns of a table.
+const COLUMNS: [&str; 22] = [
+    "prefix",
+    "provider",
+    "window",
+    "max_input",
+    "max_output",
+    "usd_in",
+    "usd_out",
+    "cache_read",
+    "cache_write",
+    "cache_write_1h",
+    "long_price_above",
+    "min_prefix",
+    "cache_life",
+    "vocab",
+    "scale",
+    "images",
+    "per_message",
+    "per_call",
+    "per_request",
+    "tool_prompt",
+    "signed_history",
+    "laws",
+];
+
 /// Facts about models, looked up by name.
 ///
 /// ```
@@ -124,7 +150,8 @@ impl ModelTable {
         let mut scratch = ModelRow::empty();
         for column in &columns {
             if *column != "prefix" && scratch.set_cell(column, "-") == Err(CellError::UnknownColumn) {
-                return Err(ModelTableError::in_column(first, column, "unknown column"));
+                let problem = CellError::UnknownColumn.message_for(column);
+                return Err(ModelTableError::in_column(first, column, &problem));
             }
         }
         let Some(prefix_at) = columns.iter().position(|column| *column == "prefix") else {
@@ -332,7 +359,7 @@ enum CellError {
 impl CellError {
     fn message_for(&self, cell: &str) -> String {
         match self {
-            CellError::UnknownColumn => "unknown column".to_owned(),
+            CellError::UnknownColumn => format!("unknown column; the columns are {}", COLUMNS.join(", ")),
             CellError::InvalidValue(expected) => format!("`{cell}` is not {expected}"),
         }
     }
@@ -365,6 +392,12 @@ impl ModelRow {
             signed_history: false,
             laws: Vec::new(),
         }
+    }
+
+    /// Returns true if a provider bills the model by list prices: false for unknown models, and for open weights without
+    /// a host, whose prices in the table are only guesses.
+    pub fn has_list_price(&self) -> bool {
+        self.usd_in > 0.0 && !matches!(self.provider.as_str(), "unknown" | "open-weights" | "")
     }
 
     /// Sets one column from the text of a cell; a dash is "none", or zero for a required number.
@@ -514,6 +547,26 @@ mod tests {
         for (model, window) in [("glm-5.3", 1_000_000), ("grok-4.6", 500_000), ("mistral-large-4", 1_000_000)] {
             assert_eq!(ModelTable::builtin().find(Some(model)).window, window, "{model}");
         }
+    }
+
+    #[test]
+    fn unknown_column_lists_the_columns() {
+        let error = ModelTable::builtin().overlay("prefix,windows\nm,1\n").unwrap_err().to_string();
+        assert!(
+            error.contains("column `windows`: unknown column; the columns are prefix, provider, window,"),
+            "{error}"
+        );
+        let mut row = ModelRow::empty();
+        for column in COLUMNS {
+            assert_ne!(row.set_cell(column, "-"), Err(CellError::UnknownColumn), "{column}");
+        }
+    }
+
+    #[test]
+    fn unknown_and_open_models_have_no_list_price() {
+        let priced = |model| ModelTable::builtin().find(Some(model)).has_list_price();
+        assert!(priced("claude-opus-4-6") && priced("gpt-5"));
+        assert!(!priced("my-finetune") && !priced("gemma-3-27b-it"));
     }
 
     #[test]
