@@ -10,8 +10,10 @@ use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::fold::prepare::PreparedRequest;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
+use crate::proxy::upstream::client::UpstreamError;
 use crate::proxy::upstream::learned_window::CountVerdict;
 use crate::proxy::upstream::relay::{MaybeUsage, RoundCount};
+use crate::proxy::upstream::response_head::ResponseHead;
 
 /// Records a turn that is sent now: its overhead, and its tokens as received and as sent.
 pub(crate) fn record_turn(
@@ -25,18 +27,35 @@ pub(crate) fn record_turn(
     metrics.record_request(format, if form == BodyForm::Unmodified { "unmodified" } else { "folded" }, overhead);
     let Some(prepared) = prepared else { return };
     let PreparedRequest { received_tokens, sent_tokens, model, .. } = prepared;
+    // Folded tokens would otherwise have been read from the provider's cache.
+    let saved = model.prices.read * received_tokens.saturating_sub(*sent_tokens) as f64;
+    let saved_usd = model.dollars(saved, state.settings.upstream(model.side));
     metrics.prompt_tokens(TokenStage::Received).inc_by(*received_tokens);
     if form == BodyForm::Unmodified {
         metrics.prompt_tokens(TokenStage::Sent).inc_by(*received_tokens);
         if state.settings.mode == ProxyMode::Observe {
             metrics.prompt_tokens(TokenStage::WouldSend).inc_by(*sent_tokens);
+            metrics.would_save_usd.inc_by(saved_usd);
         }
         return;
     }
     metrics.prompt_tokens(TokenStage::Sent).inc_by(*sent_tokens);
-    // Folded tokens would otherwise have been read from the provider's cache.
-    let saved = model.prices.read * received_tokens.saturating_sub(*sent_tokens) as f64;
-    metrics.saved_usd.inc_by(model.prices.dollars(saved));
+    metrics.saved_usd.inc_by(saved_usd);
+}
+
+/// Counts and logs a conversation that the upstream did not answer with success.
+pub(crate) fn record_upstream_error(state: &AppState, sent: &Result<ResponseHead, UpstreamError>) {
+    match sent {
+        Ok(head) if head.parts.status.is_success() => {}
+        Ok(head) => {
+            state.metrics.count_upstream_error(Some(head.parts.status));
+            tracing::warn!(status = head.parts.status.as_u16(), "the upstream answered with an error");
+        }
+        Err(error) => {
+            state.metrics.count_upstream_error(None);
+            tracing::warn!(%error, "no response from the upstream");
+        }
+    }
 }
 
 /// Records the token usage that a response reported.

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper::http::request::Parts;
 
-use crate::proxy::accounting::record_turn;
+use crate::proxy::accounting::{record_turn, record_upstream_error};
 use crate::proxy::admin::routes;
 use crate::proxy::downstream::error_response::{ErrorCause, RequestError};
 use crate::proxy::downstream::headers;
@@ -80,6 +80,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
         record_turn(&state, format.name(), form, prepared.as_ref(), received_at.elapsed());
     }
     let sent = send(&state, format, &mut request, prepared.as_mut(), Retries::Overflow).await;
+    record_upstream_error(&state, &sent);
     let head = sent.map_err(|error| ErrorCause::Upstream(error).in_format(format))?;
     Ok(open.track(reply(state, format, request, prepared, head).await))
 }

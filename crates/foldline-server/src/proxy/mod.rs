@@ -33,6 +33,7 @@
 //! | `unfold_tool::tool`, `unfold_tool::rounds` | the tool that restores originals; a response in several rounds |
 //! | `admin` | `/foldline/` routes, Prometheus metrics and statistics |
 //! | `probe` | checks to run before a proxy is started |
+//! | `reference` | endpoints, headers and metrics, for the reference page |
 //!
 //! Must not happen here: provider JSON is parsed or written outside `foldline::wire`; a credential is
 //! stored or logged; an internal error fails a request (the client's own bytes are forwarded instead).
@@ -44,13 +45,14 @@ pub(crate) mod fold;
 pub(crate) mod handler;
 mod lru_map;
 pub mod probe;
+pub mod reference;
 mod reply;
 mod settings;
 mod state;
 pub(crate) mod unfold_tool;
 pub(crate) mod upstream;
 
-pub use crate::proxy::admin::stats::{ProxyStats, StatsHandle};
+pub use crate::proxy::admin::stats::{ProxyStats, StatsHandle, UpstreamErrors};
 pub use crate::proxy::downstream::auth::{AccessToken, BadToken};
 pub use crate::proxy::downstream::listener::Proxy;
 pub use crate::proxy::downstream::tenancy::Tenancy;

@@ -1,7 +1,7 @@
 //! Checks to run before a proxy is started: a proxy that already runs, a provider's reachability, and a
 //! model's window as reported by its server.
 //!
-//! No credentials are sent; none are known here.
+//! No credentials of providers are sent; none are known here.
 
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use hyper::{Method, Request, StatusCode};
 use serde::Deserialize;
 
 use super::settings::{Timeouts, UpstreamUrl};
+use crate::proxy::downstream::auth::AccessToken;
+use crate::proxy::downstream::headers;
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::window_probe::WindowProbe;
 
@@ -57,11 +59,20 @@ pub struct NeighbourWindow {
 /// Returns the proxy at a base URL, if one responds. Only loopback addresses are queried: elsewhere a proxy requires
 /// a token.
 pub async fn find_running_proxy(url: &UpstreamUrl) -> Option<RunningProxy> {
+    find_proxy_with_token(url, None).await
+}
+
+/// Returns the proxy at a base URL, if one responds, with a token of its clients. Only loopback addresses are queried.
+pub async fn find_proxy_with_token(url: &UpstreamUrl, token: Option<&AccessToken>) -> Option<RunningProxy> {
     if !url.is_loopback() {
         return None;
     }
     let uri = url.server_uri("/foldline/healthz").ok()?;
-    let response = probe_client().send_once(probe_request(Method::GET, uri)?).await.ok()?;
+    let mut request = probe_request(Method::GET, uri)?;
+    if let Some(token) = token {
+        request.headers_mut().insert(headers::TOKEN, HeaderValue::from_str(token.secret()).ok()?);
+    }
+    let response = probe_client().send_once(request).await.ok()?;
     let body = Limited::new(response.into_body(), MAX_HEALTH_BYTES).collect();
     let body = tokio::time::timeout(PROBE_TIMEOUT, body).await.ok()?.ok()?.to_bytes();
     serde_json::from_slice(&body).ok()

@@ -5,16 +5,27 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+/// Prefix of all metrics.
+const METRIC_PREFIX: &str = "foldline";
+/// Class of errors with a status below 500.
+pub(crate) const CLIENT_ERROR_CLASS: &str = "4xx";
+/// Class of errors with a status of 500 and above.
+pub(crate) const SERVER_ERROR_CLASS: &str = "5xx";
+/// Class of requests without a response.
+pub(crate) const NO_RESPONSE_CLASS: &str = "none";
 
 /// The metrics and their registry.
 pub(crate) struct ProxyMetrics {
-    registry: Registry,
+    catalog: MetricCatalog,
     /// Requests by dialect and outcome.
     pub(crate) requests: Family<RequestLabels, Counter>,
     /// Requests in progress.
@@ -30,6 +41,11 @@ pub(crate) struct ProxyMetrics {
     /// Dollars saved by folding, and dollars spent on creases.
     pub(crate) saved_usd: Counter<f64, AtomicU64>,
     pub(crate) crease_cost_usd: Counter<f64, AtomicU64>,
+    /// The same in observe mode: what folding would have saved, and what its creases would have cost.
+    pub(crate) would_save_usd: Counter<f64, AtomicU64>,
+    pub(crate) would_crease_cost_usd: Counter<f64, AtomicU64>,
+    /// Conversations that an upstream did not answer with success.
+    pub(crate) upstream_errors: Family<ClassLabels, Counter>,
     /// Folds by the pass that proposed them.
     pub(crate) folds: Family<PassLabels, Counter>,
     /// Creases by trigger.
@@ -48,6 +64,35 @@ pub(crate) struct ProxyMetrics {
     pub(crate) summary_cost_usd: Counter<f64, AtomicU64>,
     /// Time from the end of a request body to sending it upstream.
     pub(crate) request_overhead: Histogram,
+}
+
+/// A registry that keeps the names and descriptions of its metrics, for the reference page.
+struct MetricCatalog {
+    registry: Registry,
+    descriptions: Vec<(String, &'static str)>,
+}
+
+impl Default for MetricCatalog {
+    fn default() -> Self {
+        Self { registry: Registry::with_prefix(METRIC_PREFIX), descriptions: Vec::new() }
+    }
+}
+
+impl MetricCatalog {
+    fn register(&mut self, name: &str, help: &'static str, metric: impl Metric) {
+        self.describe(name, "", help, &metric);
+        self.registry.register(name, help, metric);
+    }
+
+    fn register_with_unit(&mut self, name: &str, help: &'static str, unit: Unit, metric: impl Metric) {
+        self.describe(name, &format!("_{}", unit.as_str()), help, &metric);
+        self.registry.register_with_unit(name, help, unit, metric);
+    }
+
+    fn describe(&mut self, name: &str, unit: &str, help: &'static str, metric: &impl Metric) {
+        let suffix = if matches!(metric.metric_type(), MetricType::Counter) { "_total" } else { "" };
+        self.descriptions.push((format!("{METRIC_PREFIX}_{name}{unit}{suffix}"), help));
+    }
 }
 
 /// Dialect and outcome of a request.
@@ -109,9 +154,15 @@ pub(crate) struct KindLabels {
     pub(crate) kind: &'static str,
 }
 
+/// The status class of a failed response: `4xx`, `5xx` or `none`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct ClassLabels {
+    pub(crate) class: &'static str,
+}
+
 impl ProxyMetrics {
     pub(crate) fn new() -> Self {
-        let mut registry = Registry::with_prefix("foldline");
+        let mut registry = MetricCatalog::default();
         let metrics = Self {
             requests: Family::default(),
             open_requests: Gauge::default(),
@@ -121,6 +172,9 @@ impl ProxyMetrics {
             reported_tokens: Family::default(),
             saved_usd: Counter::default(),
             crease_cost_usd: Counter::default(),
+            would_save_usd: Counter::default(),
+            would_crease_cost_usd: Counter::default(),
+            upstream_errors: Family::default(),
             folds: Family::default(),
             creases: Family::default(),
             unfolds: Family::default(),
@@ -132,9 +186,13 @@ impl ProxyMetrics {
             summary_cost_usd: Counter::default(),
             // From 0.1 ms to 3 s.
             request_overhead: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
-            registry: Registry::default(),
+            catalog: MetricCatalog::default(),
         };
-        registry.register("requests", "Requests by dialect and outcome", metrics.requests.clone());
+        registry.register(
+            "requests",
+            "Requests by format and outcome: sent is folded, unmodified or passthrough (not parsed)",
+            metrics.requests.clone(),
+        );
         registry.register("open_requests", "Requests in progress", metrics.open_requests.clone());
         registry.register("held_body_bytes", "Bytes of request bodies in memory", metrics.held_body_bytes.clone());
         registry.register(
@@ -142,22 +200,69 @@ impl ProxyMetrics {
             "Requests rejected because the memory limit of request bodies was reached",
             metrics.rejected_bodies.clone(),
         );
-        registry.register("prompt_tokens", "Prompt tokens by stage", metrics.prompt_tokens.clone());
-        registry.register("reported_tokens", "Tokens as reported by providers", metrics.reported_tokens.clone());
-        registry.register("saved_usd", "Dollars saved by folding", metrics.saved_usd.clone());
+        registry.register(
+            "prompt_tokens",
+            "Prompt tokens by our count; stage is received, sent, or would_send in observe mode",
+            metrics.prompt_tokens.clone(),
+        );
+        registry.register(
+            "reported_tokens",
+            "Tokens as reported by providers; direction is input, output, cache_read or cache_write",
+            metrics.reported_tokens.clone(),
+        );
+        registry.register(
+            "saved_usd",
+            "Dollars saved by folding; models without a list price and local servers count as zero",
+            metrics.saved_usd.clone(),
+        );
         registry.register("crease_cost_usd", "Dollars spent on creases", metrics.crease_cost_usd.clone());
+        registry.register(
+            "would_save_usd",
+            "Dollars that folding would have saved, in observe mode",
+            metrics.would_save_usd.clone(),
+        );
+        registry.register(
+            "would_crease_cost_usd",
+            "Dollars that creases would have cost, in observe mode",
+            metrics.would_crease_cost_usd.clone(),
+        );
+        registry.register(
+            "upstream_errors",
+            "Conversations that an upstream did not answer with success; class is 4xx, 5xx, or none without a response",
+            metrics.upstream_errors.clone(),
+        );
         registry.register("folds", "Folds by pass", metrics.folds.clone());
-        registry.register("creases", "Creases by trigger", metrics.creases.clone());
-        registry.register("unfolds", "Originals requested by models", metrics.unfolds.clone());
-        registry.register("internal_errors", "Internal errors by kind", metrics.internal_errors.clone());
+        registry.register(
+            "creases",
+            "Creases by trigger: over_budget, profitable or cold_cache",
+            metrics.creases.clone(),
+        );
+        registry.register(
+            "unfolds",
+            "Originals requested by models; kind is served or refused",
+            metrics.unfolds.clone(),
+        );
+        registry.register(
+            "internal_errors",
+            "Internal errors by kind; after each the client's own request was forwarded",
+            metrics.internal_errors.clone(),
+        );
         registry.register(
             "cancelled_folds",
             "Folds cancelled because the client disconnected",
             metrics.cancelled.clone(),
         );
         registry.register("overflows", "Prompts that did not fit and were folded again", metrics.overflows.clone());
-        registry.register("summaries", "Summaries by outcome", metrics.summaries.clone());
-        registry.register("summary_tokens", "Tokens spent on summaries", metrics.summary_tokens.clone());
+        registry.register(
+            "summaries",
+            "Summaries by outcome: kind is written, exhausted, failed, aborted or nothing_to_summarize",
+            metrics.summaries.clone(),
+        );
+        registry.register(
+            "summary_tokens",
+            "Tokens spent on summaries; direction is input or output",
+            metrics.summary_tokens.clone(),
+        );
         registry.register("summary_cost_usd", "Dollars spent on summaries", metrics.summary_cost_usd.clone());
         registry.register_with_unit(
             "request_overhead",
@@ -165,7 +270,12 @@ impl ProxyMetrics {
             Unit::Seconds,
             metrics.request_overhead.clone(),
         );
-        Self { registry, ..metrics }
+        Self { catalog: registry, ..metrics }
+    }
+
+    /// Returns the exported names and the descriptions of all metrics.
+    pub(crate) fn descriptions(&self) -> &[(String, &'static str)] {
+        &self.catalog.descriptions
     }
 
     /// Encodes all metrics in the Prometheus text format. `held` is the current size of request bodies in bytes.
@@ -173,13 +283,28 @@ impl ProxyMetrics {
         self.held_body_bytes.set(held as i64);
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = text::encode(&mut text, &self.registry);
+        let _ = text::encode(&mut text, &self.catalog.registry);
         text
     }
 
     /// Counts an internal error that did not fail its request.
     pub(crate) fn count_internal_error(&self, kind: &'static str) {
         self.internal_errors.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    /// Counts a conversation that an upstream refused, failed or did not answer.
+    pub(crate) fn count_upstream_error(&self, status: Option<StatusCode>) {
+        let class = match status {
+            Some(status) if status.is_server_error() => SERVER_ERROR_CLASS,
+            Some(_) => CLIENT_ERROR_CLASS,
+            None => NO_RESPONSE_CLASS,
+        };
+        self.upstream_errors.get_or_create(&ClassLabels { class }).inc();
+    }
+
+    /// Returns the number of upstream errors of a class.
+    pub(crate) fn upstream_errors(&self, class: &'static str) -> u64 {
+        self.upstream_errors.get(&ClassLabels { class }).map_or(0, |count| count.get())
     }
 
     /// Returns the counter of prompt tokens at a stage.

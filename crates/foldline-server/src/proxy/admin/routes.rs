@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tower::ServiceExt;
 
+use crate::proxy::admin::stats;
 use crate::proxy::downstream::error_response;
 use crate::proxy::fold::tenant::NoTenant;
 use crate::proxy::settings::ProxySettings;
@@ -64,11 +65,13 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
             "expires_in_seconds": expires.map(|left| left.as_secs()),
         })
     });
+    let errors = stats::upstream_errors(&proxy.metrics);
     let health = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
         "openai": openai.to_string(),
         "anthropic": anthropic.to_string(),
+        "upstream_errors": { "4xx": errors.client, "5xx": errors.server, "none": errors.no_response },
         "learned_windows": learned.collect::<Vec<_>>(),
     });
     json_response(StatusCode::OK, &health)

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use foldline::Tokens;
 use foldline::wire::Format;
 
-use crate::proxy::admin::metrics::{KindLabels, ProxyMetrics, RequestLabels, TokenStage};
+use crate::proxy::admin::metrics::{
+    CLIENT_ERROR_CLASS, KindLabels, NO_RESPONSE_CLASS, ProxyMetrics, RequestLabels, SERVER_ERROR_CLASS, TokenStage,
+};
 use crate::proxy::state::AppState;
 
 /// Totals since the proxy was started.
@@ -24,8 +26,33 @@ pub struct ProxyStats {
     pub saved_usd: f64,
     /// Dollars spent on creases.
     pub crease_cost_usd: f64,
+    /// Dollars that folding would have saved, in observe mode.
+    pub would_save_usd: f64,
+    /// Dollars that creases would have cost, in observe mode.
+    pub would_crease_cost_usd: f64,
     /// Originals that models requested and received.
     pub unfolds: u64,
+    /// Requests that an upstream did not answer with success.
+    pub upstream_errors: UpstreamErrors,
+}
+
+/// Requests that an upstream did not answer with success, by the kind of failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UpstreamErrors {
+    /// Responses with a status below 500.
+    pub client: u64,
+    /// Responses with a status of 500 and above.
+    pub server: u64,
+    /// Requests without a response.
+    pub no_response: u64,
+}
+
+impl UpstreamErrors {
+    /// Returns the number of all errors.
+    pub fn total(&self) -> u64 {
+        self.client + self.server + self.no_response
+    }
 }
 
 /// A handle to the statistics of a proxy, valid while it runs and afterwards.
@@ -43,8 +70,20 @@ impl StatsHandle {
             would_send_tokens: metrics.prompt_tokens(TokenStage::WouldSend).get(),
             saved_usd: metrics.saved_usd.get(),
             crease_cost_usd: metrics.crease_cost_usd.get(),
+            would_save_usd: metrics.would_save_usd.get(),
+            would_crease_cost_usd: metrics.would_crease_cost_usd.get(),
+            upstream_errors: upstream_errors(metrics),
             unfolds: metrics.unfolds.get(&KindLabels { kind: "served" }).map_or(0, |count| count.get()),
         }
+    }
+}
+
+/// Returns the upstream errors so far.
+pub(crate) fn upstream_errors(metrics: &ProxyMetrics) -> UpstreamErrors {
+    UpstreamErrors {
+        client: metrics.upstream_errors(CLIENT_ERROR_CLASS),
+        server: metrics.upstream_errors(SERVER_ERROR_CLASS),
+        no_response: metrics.upstream_errors(NO_RESPONSE_CLASS),
     }
 }
 

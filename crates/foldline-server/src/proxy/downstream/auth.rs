@@ -96,6 +96,11 @@ impl AccessToken {
         self.name.as_deref()
     }
 
+    /// Returns the token itself.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
+    }
+
     fn parse(entry: &str) -> Result<Self, BadToken> {
         let named = entry.split_once(['=', ':']).map(|(name, secret)| (name.trim(), secret.trim()));
         // A token that ends in base64 padding has no name before it.

@@ -1,6 +1,6 @@
 //! Events of the engine, recorded in the log, the metrics and the journal, without content.
 
-use foldline::{Crease, FoldEvent, Prices, Trigger};
+use foldline::{Crease, FoldEvent, Trigger};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::admin::metrics::{ProxyMetrics, TriggerLabels};
@@ -19,17 +19,15 @@ pub(crate) fn record_event(metrics: &ProxyMetrics, archive: Option<&TenantArchiv
     journal_event(archive, event);
 }
 
-/// Records a crease that was made for the current request.
+/// Records a crease that was made for the current request, except its cost.
 pub(crate) fn record_crease(
     metrics: &ProxyMetrics,
     archive: Option<&TenantArchive>,
-    prices: &Prices,
     &Crease { request_point, trigger, saved_tokens, rewrite_cost, .. }: &Crease,
 ) {
     let name = trigger_name(trigger);
     tracing::info!(request_point, trigger = name, saved_tokens, rewrite_cost, "crease");
     metrics.creases.get_or_create(&TriggerLabels { trigger: name }).inc();
-    metrics.crease_cost_usd.inc_by(prices.dollars(rewrite_cost as f64));
     journal_event(archive, &FoldEvent::Creased { request_point, trigger, saved_tokens, rewrite_cost });
 }
 

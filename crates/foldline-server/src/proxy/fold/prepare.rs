@@ -423,7 +423,12 @@ impl FoldInputs<'_> {
             session.facts.persist_budgets(&self.prefixes);
         }
         if let Some(crease) = crease {
-            record_crease(&state.metrics, session.archive.as_ref(), &self.model.prices, crease);
+            record_crease(&state.metrics, session.archive.as_ref(), crease);
+            let cost = match state.settings.mode {
+                ProxyMode::Observe => &state.metrics.would_crease_cost_usd,
+                ProxyMode::Fold | ProxyMode::Off => &state.metrics.crease_cost_usd,
+            };
+            cost.inc_by(self.model.dollars(crease.rewrite_cost as f64, state.settings.upstream(self.model.side)));
         }
         for (pass, count) in session.facts.count_new_folds(applied.pass_names()) {
             state.metrics.folds.get_or_create(&PassLabels { pass }).inc_by(count);

@@ -15,7 +15,7 @@ use foldline::{Budget, CountCache, CountExactness, Meter, ModelTable, Prices, To
 
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
-use crate::proxy::settings::UpstreamKind;
+use crate::proxy::settings::{UpstreamKind, UpstreamUrl};
 use crate::proxy::upstream::learned_window::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
 
 /// Maximum tenants whose models are cached; the least recently used is evicted.
@@ -38,7 +38,7 @@ pub(crate) struct UpstreamModel {
     pub(crate) meter: Meter,
     pub(crate) prices: Prices,
     name: String,
-    side: UpstreamKind,
+    pub(crate) side: UpstreamKind,
     /// Window set by the user.
     window_override: Option<Tokens>,
     lifetime: Duration,
@@ -101,6 +101,12 @@ impl ModelRegistry {
 }
 
 impl UpstreamModel {
+    /// Returns the price of `tokens` tokens at base price, in dollars; zero for a server on this machine and for a model
+    /// whose price is not known.
+    pub(crate) fn dollars(&self, tokens: f64, upstream: &UpstreamUrl) -> f64 {
+        if upstream.is_loopback() || !self.meter.row().has_list_price() { 0.0 } else { self.prices.dollars(tokens) }
+    }
+
     /// Returns the tokens to reserve for the response. If the requested maximum would leave too little for the system
     /// prompt and the tools, the default is used instead (none).
     pub(crate) fn reserved_output(&self, request: &Request<'_>) -> Option<Tokens> {

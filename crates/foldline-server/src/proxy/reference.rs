@@ -1,0 +1,90 @@
+//! The proxy's endpoints, headers and metrics, for its reference page.
+
+use crate::proxy::admin::metrics::ProxyMetrics;
+
+/// A documented name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReferenceEntry {
+    /// The endpoint, header or metric.
+    pub name: String,
+    /// Its meaning.
+    pub meaning: String,
+}
+
+/// Endpoints, with the treatment of a request.
+const ENDPOINTS: &[(&str, &str)] = &[
+    (
+        "POST .../chat/completions, POST /v1/responses, POST /v1/messages",
+        "a conversation: folded, and answered by the upstream of its format",
+    ),
+    ("POST /v1/messages/count_tokens", "counts the request as it would be sent"),
+    ("the same below /openai or /anthropic", "the same, at the named upstream"),
+    ("GET /v1/responses with a WebSocket upgrade", "426: the client falls back to HTTP"),
+    ("anything else", "forwarded unmodified; to the Anthropic upstream if it has one of its headers"),
+    (
+        "/foldline/healthz",
+        "state, version and upstreams of the proxy; upstream_errors by status class; learned_windows of the caller's \
+         tenant with model, upstream, tokens, bounds, evidence, age_seconds and expires_in_seconds",
+    ),
+    ("/foldline/metrics", "the metrics below, for Prometheus"),
+    ("/foldline/unfold/HANDLE?lines=10..20&grep=RE&page=2", "an original, or a part of it"),
+];
+
+/// Headers of requests and responses.
+const HEADERS: &[(&str, &str)] = &[
+    ("x-foldline-bypass: 1", "request: forward it unmodified"),
+    ("x-foldline-session: NAME", "request: name of its session in the archive"),
+    (
+        "x-foldline-token: TOKEN",
+        "request: an access token, if tokens are set; /token/TOKEN in front of the path does the same, and below \
+         /foldline/ also Authorization: Bearer TOKEN",
+    ),
+    ("x-foldline-tokens: RECEIVED,SENT", "response: prompt tokens as received and as sent, by our count"),
+    ("x-foldline-folds: N", "response: folds in the request that was sent"),
+    (
+        "x-foldline-summaries: TOKENS,USD",
+        "response: cost of the summaries of this conversation so far, if there are any",
+    ),
+];
+
+/// Returns the endpoints.
+pub fn endpoints() -> Vec<ReferenceEntry> {
+    entries(ENDPOINTS)
+}
+
+/// Returns the headers.
+pub fn headers() -> Vec<ReferenceEntry> {
+    entries(HEADERS)
+}
+
+/// Returns the metrics.
+pub fn metrics() -> Vec<ReferenceEntry> {
+    let entry = |(name, help): &(String, &str)| ReferenceEntry { name: name.clone(), meaning: (*help).to_owned() };
+    ProxyMetrics::new().descriptions().iter().map(entry).collect()
+}
+
+fn entries(list: &[(&str, &str)]) -> Vec<ReferenceEntry> {
+    list.iter().map(|(name, meaning)| ReferenceEntry { name: (*name).into(), meaning: (*meaning).into() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::downstream::headers as names;
+
+    #[test]
+    fn headers_of_requests_are_documented() {
+        for name in [names::BYPASS, names::SESSION, names::TOKEN] {
+            assert!(HEADERS.iter().any(|(header, _)| header.starts_with(name.as_str())), "{name}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_named_as_they_are_exported() {
+        let names: Vec<String> = metrics().into_iter().map(|entry| entry.name).collect();
+        for name in ["foldline_requests_total", "foldline_open_requests", "foldline_request_overhead_seconds"] {
+            assert!(names.iter().any(|known| known == name), "{names:?}");
+        }
+    }
+}
