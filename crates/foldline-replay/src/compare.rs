@@ -53,6 +53,9 @@ pub struct CompareOptions {
     pub min_calls: usize,
 }
 
+/// A choice of prices for each recording.
+pub type PriceChoice<'a> = &'a (dyn Fn(&RecordedSession) -> Prices + Sync);
+
 /// The runs of one conversation, in the order of the engines; the first is no compaction.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionOutcome {
@@ -62,6 +65,9 @@ pub struct SessionOutcome {
     pub tokens: u64,
     /// Tokens that the model wrote.
     pub output: u64,
+    /// The prices by which engines decided and costs are computed.
+    #[serde(skip)]
+    pub prices: Prices,
     /// One run per engine, after the run without compaction.
     pub runs: Vec<ReplayRun>,
 }
@@ -72,7 +78,7 @@ pub struct EngineComparison {
     pub engine_names: Vec<String>,
     /// The conversations.
     pub outcomes: Vec<SessionOutcome>,
-    /// The prices of the costs.
+    /// The prices of the costs: of all conversations, or their average, weighted by input tokens.
     pub prices: Prices,
 }
 
@@ -88,22 +94,59 @@ pub fn compare_engines(
     options: &CompareOptions,
     done: impl Fn(&SessionOutcome) + Sync,
 ) -> Result<EngineComparison, EngineError> {
+    compare_engines_at(recordings, corpus, engines, options, &|_| options.prices, done)
+}
+
+/// Replays recordings through every engine, each at prices of its own. `done` is called after each conversation.
+///
+/// # Errors
+///
+/// Fails if an engine fails, with its name and the conversation.
+pub fn compare_engines_at(
+    recordings: impl Iterator<Item = RecordedSession> + Send,
+    corpus: &CorpusStats,
+    engines: &[EngineSpec],
+    options: &CompareOptions,
+    prices: PriceChoice<'_>,
+    done: impl Fn(&SessionOutcome) + Sync,
+) -> Result<EngineComparison, EngineError> {
     // A conversation is read when a thread is free for it, so only a few are in memory at a time.
     let mut outcomes = recordings
         .enumerate()
         .par_bridge()
         .filter(|(_, recording)| action_ranges(&recording.conversation.messages).len() >= options.min_calls)
         .map(|(at, recording)| {
-            let outcome = replay_recording(recording, corpus, engines, options)?;
+            let options = CompareOptions { prices: prices(&recording), ..options.clone() };
+            let outcome = replay_recording(recording, corpus, engines, &options)?;
             done(&outcome);
             Ok((at, outcome))
         })
         .collect::<Result<Vec<_>, EngineError>>()?;
     outcomes.sort_by_key(|&(at, _)| at);
-    let outcomes = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
+    let outcomes: Vec<SessionOutcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
     let mut engine_names = vec![baselines::BASELINES[0].name().to_owned()];
     engine_names.extend(engines.iter().map(|it| it.name().to_owned()));
-    Ok(EngineComparison { engine_names, outcomes, prices: options.prices })
+    let prices = average_prices(&outcomes).unwrap_or(options.prices);
+    Ok(EngineComparison { engine_names, outcomes, prices })
+}
+
+/// Returns the common prices of conversations, or their average, weighted by the input tokens without compaction.
+fn average_prices(outcomes: &[SessionOutcome]) -> Option<Prices> {
+    let first = outcomes.first()?.prices;
+    if outcomes.iter().all(|outcome| outcome.prices == first) {
+        return Some(first);
+    }
+    let total: f64 = outcomes.iter().map(|outcome| outcome.runs[0].score.tokens as f64).sum();
+    let average = |field: fn(&Prices) -> f64| -> f64 {
+        let weighted = outcomes.iter().map(|outcome| field(&outcome.prices) * outcome.runs[0].score.tokens as f64);
+        weighted.sum::<f64>() / total.max(1.0)
+    };
+    let mut prices = first;
+    prices.read = average(|prices| prices.read);
+    prices.write = average(|prices| prices.write);
+    prices.output = average(|prices| prices.output);
+    prices.base_usd = average(|prices| prices.base_usd);
+    Some(prices)
 }
 
 fn replay_recording(
@@ -131,7 +174,7 @@ fn replay_recording(
     }
     let tokens = runs[0].points.last().map_or(0, |point| point.tokens);
     let output = case.calls.iter().map(|call| call.output_tokens).sum();
-    Ok(SessionOutcome { id: case.id, tokens, output, runs })
+    Ok(SessionOutcome { id: case.id, tokens, output, prices: options.prices, runs })
 }
 
 /// Returns true if a conversation is in the tuning half of a set, and false if it is in the validation half.
@@ -201,13 +244,35 @@ impl EngineComparison {
         [sum(engine, ReplayScore::cost) / full, sum(engine, ReplayScore::cost_with_retries) / full]
     }
 
+    /// Returns the input cost of an engine in dollars, over the conversations whose models have a price; none if no
+    /// conversation has one.
+    pub fn dollars(&self, engine: usize) -> Option<f64> {
+        let priced: Vec<&SessionOutcome> = self.outcomes.iter().filter(|it| it.prices.base_usd > 0.0).collect();
+        let dollars = |it: &&SessionOutcome| it.prices.dollars(it.runs[engine].score.cost(&it.prices));
+        (!priced.is_empty()).then(|| priced.iter().map(dollars).sum())
+    }
+
+    /// Returns the number of conversations whose models have no price.
+    pub fn unpriced_count(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| outcome.prices.base_usd <= 0.0).count()
+    }
+
+    /// Returns the costs of an engine, one per conversation, at its own prices. They are comparable: in dollars if
+    /// prices differ and all have one, otherwise in input tokens.
+    fn costs(&self, engine: usize, metric: fn(&ReplayScore, &Prices) -> f64) -> Vec<f64> {
+        let base = |outcome: &SessionOutcome| outcome.prices.base_usd;
+        let differ = self.outcomes.windows(2).any(|pair| base(&pair[0]) != base(&pair[1]));
+        let in_dollars = differ && self.outcomes.iter().all(|outcome| base(outcome) > 0.0);
+        let cost = |outcome: &SessionOutcome| {
+            metric(&outcome.runs[engine].score, &outcome.prices) * if in_dollars { base(outcome) } else { 1.0 }
+        };
+        self.outcomes.iter().map(cost).collect()
+    }
+
     /// Summarizes one engine over all conversations.
     pub fn summary(&self, engine: usize) -> EngineSummary {
         let full = self.scores(0);
         let ours = self.scores(engine);
-        let oracle = |schedule: OracleSchedule| {
-            self.engine_names.iter().position(|name| name == schedule.name()).map(|at| self.scores(at))
-        };
         let count = self.outcomes.len();
         let sum = |scores: &[&ReplayScore], draw: &[usize], metric: &dyn Fn(&ReplayScore) -> f64| -> f64 {
             draw.iter().map(|&at| metric(scores[at])).sum()
@@ -221,27 +286,30 @@ impl EngineComparison {
                 if all == 0.0 { 1.0 } else { sum(&ours, draw, &|score| metric(score).hits as f64) / all }
             })
         };
-        let prices = &self.prices;
-        let with_retries = |score: &ReplayScore| score.cost_with_retries(prices);
-        let oracle_share = |schedule| {
-            let share = oracle(schedule).map(|best| {
-                bootstrap(count, |draw| {
-                    let [full, ours, best] = [&full, &ours, &best].map(|scores| sum(scores, draw, &with_retries));
-                    (full - ours) / (full - best)
-                })
-            });
-            share.filter(|it| it.value.is_finite())
+        let total = |costs: &[f64], draw: &[usize]| -> f64 { draw.iter().map(|&at| costs[at]).sum() };
+        let relative_cost = |ours: &[f64], full: &[f64]| {
+            bootstrap(count, |draw| total(ours, draw) / total(full, draw).max(f64::MIN_POSITIVE))
         };
-        let relative_costs: Vec<f64> =
-            ours.iter().zip(&full).map(|(ours, full)| ours.cost(prices) / full.cost(prices)).collect();
+        let [full_cost, our_cost] = [0, engine].map(|row| self.costs(row, ReplayScore::cost));
+        let [full_retries, our_retries] = [0, engine].map(|row| self.costs(row, ReplayScore::cost_with_retries));
+        let oracle_share = |schedule: OracleSchedule| {
+            let row = self.engine_names.iter().position(|name| name == schedule.name())?;
+            let best = self.costs(row, ReplayScore::cost_with_retries);
+            let share = bootstrap(count, |draw| {
+                let [full, ours, best] = [&full_retries, &our_retries, &best].map(|costs| total(costs, draw));
+                (full - ours) / (full - best)
+            });
+            Some(share).filter(|it| it.value.is_finite())
+        };
+        let relative_costs: Vec<f64> = our_cost.iter().zip(&full_cost).map(|(ours, full)| ours / full).collect();
         let mut score = ReplayScore::default();
         ours.iter().for_each(|it| score.add(it));
         let complete = share(&|score| score.complete_actions);
         EngineSummary {
             name: self.engine_names[engine].clone(),
             tokens: relative(&|score| score.tokens as f64),
-            cost: relative(&|score| score.cost(prices)),
-            cost_with_retries: relative(&with_retries),
+            cost: relative_cost(&our_cost, &full_cost),
+            cost_with_retries: relative_cost(&our_retries, &full_retries),
             worst_cost: relative_costs.iter().copied().fold(0.0, f64::max),
             costlier_sessions: relative_costs.iter().filter(|&&cost| cost > 1.005).count(),
             context_kept: share(&|score| score.context_kept),

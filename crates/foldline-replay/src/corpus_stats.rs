@@ -76,6 +76,12 @@ impl CorpusStats {
         self.actions.iter().filter(|(_, actions)| actions.len() >= calls).count()
     }
 
+    /// Returns the names of the conversations with fewer than `calls` calls, and the number of their calls.
+    pub fn shorter_than(&self, calls: usize) -> Vec<(&str, usize)> {
+        let short = self.actions.iter().filter(|(_, actions)| actions.len() < calls);
+        short.map(|(id, actions)| (id.as_str(), actions.len())).collect()
+    }
+
     /// Returns the names of `count` conversations with at least `calls` calls, sampled evenly and deterministically.
     pub fn sample(&self, count: usize, calls: usize) -> FxHashSet<String> {
         let mut long: Vec<&String> =

@@ -129,7 +129,7 @@ impl ReplayReport {
             })
             .collect();
         let mut sessions: Vec<ReplayedSession> =
-            comparison.outcomes.iter().map(|outcome| replayed_session(outcome, subject, prices)).collect();
+            comparison.outcomes.iter().map(|outcome| replayed_session(outcome, subject, &outcome.prices)).collect();
         sessions.sort_by_key(|session| std::cmp::Reverse(session.baseline_cost));
         sessions.truncate(MAX_SESSIONS);
         Self {
@@ -156,8 +156,9 @@ impl ReplayReport {
 
     /// Returns the report as one self-contained HTML page.
     pub fn to_html(&self) -> String {
-        // Inside a script element only its end tag must not appear.
-        let data = serde_json::to_string(self).expect("a report is plain data").replace("</", "<\\/");
+        // A script element ends at its end tag, and `<!--<script>` changes where that is. In JSON a `<` appears only
+        // inside texts, where it may be escaped.
+        let data = serde_json::to_string(self).expect("a report is plain data").replace('<', "\\u003c");
         include_str!("page.html")
             .replace("/*STYLE*/", include_str!("page.css"))
             .replace("/*SCRIPT*/", include_str!("page.js"))

@@ -217,7 +217,7 @@ function missing(it, id) {
   const where = `message ${it.position.message}, ${kinds[it.position.kind] ?? it.position.kind} ${it.tool}, ${it.age} calls before${it.used_before ? ", used before" : ""}`;
   const out = element("div", { class: "miss" }, element("span", { class: "what" }, element("code", {}, it.identifier)), ` at ${id ? id + ", " : ""}call ${it.call}: ${where}`);
   if (it.line) out.append(element("code", { class: "line" }, it.line));
-  if (it.handle) out.append(element("span", { class: "quiet" }, "The request contains its handle: ", element("code", {}, `unfold ${it.handle}`)));
+  if (it.handle) out.append(element("span", { class: "quiet" }, "The request contains its handle, by which the model could have unfolded it: ", element("code", {}, it.handle), " (a handle of this replay; it is not in your archive, and the original is in the recorded session)"));
   return out;
 }
 

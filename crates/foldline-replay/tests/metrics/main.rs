@@ -334,7 +334,10 @@ fn oracle_gains_nothing_on_foreign_actions() {
 #[test]
 fn html_report_is_self_contained_and_escaped() {
     let session = round_long_before(
-        [call("c1", "read", json!({ "path": "lib.rs" })), result("c1", "</script><script>alert_me(1)</script>")],
+        [
+            call("c1", "read", json!({ "path": "lib.rs" })),
+            result("c1", "</script><!--<script><script>alert_me(1)</script>"),
+        ],
         call("c2", "sh", json!({ "cmd": "alert_me" })),
     );
     let engines = [EngineSpec::Engine(Box::new(ScriptedEngine(with_file_replaced("[folded]"))))];
@@ -345,6 +348,7 @@ fn html_report_is_self_contained_and_escaped() {
     assert_eq!(report.sessions[0].missing_context[0].identifier, "alert_me");
     let page = report.to_html();
     assert_eq!(page.matches("</script>").count(), 2, "the two elements of the page itself");
+    assert!(!page.contains("<!--<script>"), "it would hide the end of the element");
     assert!(!page.contains("/*DATA*/") && !page.contains("http-equiv") && !page.contains("src=\"http"));
     let parsed: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(parsed["rows"][1]["name"], "scripted");
