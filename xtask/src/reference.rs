@@ -16,6 +16,7 @@ pub(crate) struct ReferencePage {
 
 pub(crate) const REFERENCE_PAGES: &[ReferencePage] = &[
     ReferencePage { path: "docs/reference/cli.md", render: render_cli_reference },
+    ReferencePage { path: "docs/reference/proxy.md", render: || foldline_output(&["reference"]) },
     ReferencePage { path: "docs/reference/laws.md", render: || Ok(foldline::laws::reference_page()) },
 ];
 
@@ -64,15 +65,19 @@ fn subcommands(help: &str) -> Vec<&str> {
 }
 
 fn command_help(command: &[&str]) -> Result<String> {
+    foldline_output(&[command, &["--help"]].concat())
+}
+
+/// Returns the standard output of the binary.
+fn foldline_output(arguments: &[&str]) -> Result<String> {
     let output = repository::cargo_command()
         .args(["run", "--quiet", "--package", "foldline-cli", "--"])
-        .args(command)
-        .arg("--help")
+        .args(arguments)
         .env("COLUMNS", "100")
         .output()
         .context("cargo did not start")?;
     if !output.status.success() {
-        bail!("`foldline {} --help` failed: {}", command.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        bail!("`foldline {}` failed: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
     // Some lines of the help end in spaces.
     let text = String::from_utf8(output.stdout)?;

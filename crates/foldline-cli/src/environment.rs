@@ -1,12 +1,15 @@
 //! Access to the environment; no other module reads it. The variables of settings are named in the table of settings, all
 //! others here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, stdout};
+use std::path::{Path, PathBuf};
 
 use foldline::wire::Format;
 
-use crate::client::CallerEnv;
+use crate::clients::config::ClientFolders;
+use crate::clients::kind::OFFICIAL_UPSTREAM_VARIABLES;
+use crate::clients::launch::CallerEnv;
 
 /// If set to anything, no colors are used, see <https://no-color.org>.
 const NO_COLOR: &str = "NO_COLOR";
@@ -35,6 +38,16 @@ const OPENCODE_CONFIG_CONTENT: &str = "OPENCODE_CONFIG_CONTENT";
 /// The network's proxy, and the hosts that are reached without it.
 const NETWORK_PROXIES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
+/// Folders of clients' settings.
+const CLAUDE_CONFIG_DIR: &str = "CLAUDE_CONFIG_DIR";
+const CODEX_HOME: &str = "CODEX_HOME";
+const XDG_CONFIG_HOME: &str = "XDG_CONFIG_HOME";
+const CLINE_DIR: &str = "CLINE_DIR";
+const PI_CODING_AGENT_DIR: &str = "PI_CODING_AGENT_DIR";
+/// Folders of programs.
+#[cfg(unix)]
+const PATH: &str = "PATH";
 
 /// Columns if the width is unknown.
 const DEFAULT_COLUMNS: usize = 80;
@@ -93,7 +106,46 @@ pub(crate) fn caller_env() -> CallerEnv {
         cloud_variables: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| read_variable(name).is_some()).collect(),
         no_proxy: NO_PROXY.into_iter().find_map(text),
         behind_proxy: NETWORK_PROXIES.iter().any(|name| read_variable(name).is_some()),
+        claude_variables: OFFICIAL_UPSTREAM_VARIABLES
+            .into_iter()
+            .map(|(name, _)| name)
+            .filter(|name| std::env::var_os(name).is_some())
+            .collect(),
     }
+}
+
+/// Returns the folders of clients' settings files.
+pub(crate) fn client_folders() -> ClientFolders {
+    let home = directories::BaseDirs::new().map(|it| it.home_dir().to_owned()).unwrap_or_default();
+    let folder =
+        |variable: &str, default: &str| read_variable(variable).map_or_else(|| home.join(default), PathBuf::from);
+    ClientFolders {
+        claude: folder(CLAUDE_CONFIG_DIR, ".claude"),
+        codex: folder(CODEX_HOME, ".codex"),
+        opencode: folder(XDG_CONFIG_HOME, ".config").join("opencode"),
+        cline: folder(CLINE_DIR, ".cline"),
+        pi: folder(PI_CODING_AGENT_DIR, ".pi/agent"),
+        gemini: home.join(".gemini"),
+        project: std::env::current_dir().unwrap_or_default(),
+        home,
+    }
+}
+
+/// Returns true if a program can be found: by its path, or by its name in the folders of `PATH`.
+#[cfg(unix)]
+pub(crate) fn program_exists(program: &OsStr) -> bool {
+    let path = Path::new(program);
+    if path.components().count() > 1 {
+        return path.exists();
+    }
+    let folders = read_variable(PATH).unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(path).is_file())
+}
+
+/// Returns true: elsewhere than on Unix the system has rules of its own for finding programs.
+#[cfg(not(unix))]
+pub(crate) fn program_exists(_: &OsStr) -> bool {
+    true
 }
 
 /// Returns the key for a server with this API, if set.

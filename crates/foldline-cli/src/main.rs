@@ -3,7 +3,7 @@
 //! All decisions are made in the library crates. Settings are resolved here, once, into
 //! plain structs.
 
-mod client;
+mod clients;
 mod command;
 mod environment;
 mod input;
@@ -19,24 +19,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use command::CliCommand;
-
-/// Keeps an LLM agent's conversation inside its context window at the lowest cost. Old parts are folded
-/// into markers; every original can be restored byte for byte.
-///
-/// Terms are explained in docs/glossary.md.
-#[derive(Parser)]
-#[command(name = "foldline", version)]
-struct CliArgs {
-    #[command(subcommand)]
-    command: CliCommand,
-}
+use command::CliArgs;
 
 fn main() -> ExitCode {
     match CliArgs::parse().command.run() {
         Ok(code) => code,
         Err(error) => {
-            output::report(&format!("foldline: {error:#}"));
+            output::report(&format!("foldline: {}", render::plain_lines(&format!("{error:#}"))));
             output::exit_code_for(&error)
         }
     }

@@ -79,7 +79,7 @@ struct ReportWriter {
 
 impl ReportWriter {
     fn write_line(&mut self, line: &str) {
-        self.text.push_str(truncated(line, self.terminal.width).trim_end());
+        self.text.push_str(truncated(&plain(line), self.terminal.width).trim_end());
         self.text.push('\n');
     }
 
@@ -98,7 +98,7 @@ impl ReportWriter {
     }
 
     fn write_session(&mut self, session: &SessionReport) {
-        let title = self.colored("1", &truncated(&session.id, self.terminal.width));
+        let title = self.colored("1", &truncated(&plain(&session.id), self.terminal.width));
         self.text.push_str(&title);
         self.text.push('\n');
         let model = session.model.as_deref().unwrap_or("unknown model");
@@ -127,7 +127,7 @@ impl ReportWriter {
         self.text.push_str(&format!("{title}\n"));
         let largest = sessions.iter().map(|it| it.tokens).max().unwrap_or(0);
         for (at, session) in sessions.iter().enumerate() {
-            let name = padded(&session.id, self.terminal.width.saturating_sub(46));
+            let name = padded(&plain(&session.id), self.terminal.width.saturating_sub(46));
             let bar = self.bar(session.tokens, largest, 16, "36");
             let line =
                 format!("{:>4} {name} {:>5} msgs {:>11}  {bar}", at, session.messages, format_number(session.tokens));
@@ -139,7 +139,7 @@ impl ReportWriter {
     fn write_shares(&mut self, title: &str, rows: impl Iterator<Item = (String, Tokens)>, of: Tokens) {
         self.write_title(title);
         for (name, tokens) in rows {
-            self.write_row(&padded(&name, 26), tokens, of);
+            self.write_row(&padded(&plain(&name), 26), tokens, of);
         }
     }
 
@@ -161,7 +161,7 @@ impl ReportWriter {
         for tool in shown {
             let failed = if tool.failed > 0 { format!(", {} failed", tool.failed) } else { String::new() };
             let name = format!("{} ({}{failed})", tool.name, format_number(tool.calls as u64));
-            self.write_row(&padded(&name, 26), tool.call_tokens + tool.result_tokens, report.tokens);
+            self.write_row(&padded(&plain(&name), 26), tool.call_tokens + tool.result_tokens, report.tokens);
         }
         if !rest.is_empty() {
             let tokens = rest.iter().map(|tool| tool.call_tokens + tool.result_tokens).sum();
@@ -188,7 +188,7 @@ impl ReportWriter {
                 it.description
             ));
             if !it.head.is_empty() {
-                let head = truncated(&format!("{:29}{}", "", it.head), self.terminal.width);
+                let head = truncated(&format!("{:29}{}", "", plain(&it.head)), self.terminal.width);
                 let head = self.colored("2", head.trim_end());
                 self.text.push_str(&format!("{head}\n"));
             }
@@ -293,8 +293,28 @@ pub(crate) fn format_percent(part: u64, whole: u64) -> String {
     format!("{:.0} %", part as f64 * 100.0 / whole as f64)
 }
 
+/// Returns a text without control characters: recorded data must not control the terminal. Each is shown as its symbol,
+/// and directional overrides as the replacement character.
+pub(crate) fn plain(text: &str) -> String {
+    let is_override =
+        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |c: char| match c {
+        '\t' => ' ',
+        c @ '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
+        '\u{7f}' => '\u{2421}',
+        c if c.is_control() || is_override(c) => '\u{fffd}',
+        c => c,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// Returns a text of several lines without control characters in its lines.
+pub(crate) fn plain_lines(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
 /// Cuts a text to a number of columns.
-fn truncated(text: &str, columns: usize) -> String {
+pub(crate) fn truncated(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
@@ -315,4 +335,18 @@ pub(crate) fn padded(text: &str, columns: usize) -> String {
     let text = truncated(text, columns);
     let missing = columns.saturating_sub(text.width());
     text + &" ".repeat(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_shown_and_not_sent() {
+        assert_eq!(
+            plain("a\u{1b}]0;t\u{7}b\r\u{9b}31m\u{202e}c\td"),
+            "a\u{241b}]0;t\u{2407}b\u{240d}\u{fffd}31m\u{fffd}c d"
+        );
+        assert_eq!(plain("grün 変"), "grün 変");
+    }
 }

@@ -95,6 +95,47 @@ fn unwritable_report_is_reported_before_replay() {
 }
 
 #[test]
+fn wrong_format_is_named() {
+    let home = tempfile::tempdir().unwrap();
+    let body = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}"#;
+    std::fs::write(home.path().join("body.json"), body).unwrap();
+    let (exit, stderr) =
+        run_failing(home.path(), &["fit", "body.json", "--budget", "100", "--format", "openai-responses"]);
+    assert_eq!(exit, 2, "{stderr}");
+    assert!(stderr.contains("not in the format openai-responses; it looks like openai-chat"), "{stderr}");
+}
+
+/// Recorded data cannot send control sequences to the terminal.
+#[test]
+fn control_characters_of_recordings_are_not_printed() {
+    let home = tempfile::tempdir().unwrap();
+    let hostile = "x \u{1b}]0;title\u{7}\u{1b}[2J \u{9b}31m y ".repeat(40);
+    let call = serde_json::json!({ "id": "c", "type": "function", "function": { "name": "to\u{1b}[1mol", "arguments": "{}" } });
+    let body = serde_json::json!({ "model": "gpt-4o\u{1b}[5m", "messages": [
+        { "role": "user", "content": hostile },
+        { "role": "assistant", "tool_calls": [call] },
+        { "role": "tool", "tool_call_id": "c", "content": hostile.repeat(40) },
+        { "role": "assistant", "content": "done" },
+        { "role": "user", "content": "go on" },
+    ] });
+    std::fs::write(home.path().join("body.json"), body.to_string()).unwrap();
+    let archive = ["--archive", "a.db"];
+    for arguments in [
+        &["show", "body.json"][..],
+        &[&["fit", "body.json", "--budget", "900", "--explain", "-o", "out.json"][..], &archive].concat(),
+        &[&["search", "title"][..], &archive].concat(),
+        &[&["archive", "stats"][..], &archive].concat(),
+        &["summarize", "body.json"],
+    ] {
+        let output = foldline(home.path()).args(arguments).current_dir(home.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", utf8(&output.stderr));
+        for text in [utf8(&output.stdout), utf8(&output.stderr)] {
+            assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{arguments:?}: {text:?}");
+        }
+    }
+}
+
+#[test]
 fn singular_counts_are_not_pluralized() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("a"), r#"{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}"#).unwrap();

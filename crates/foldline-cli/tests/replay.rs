@@ -114,3 +114,38 @@ fn replay_errors_are_reported() {
     let broken = refused(&["replay", projects, "--baselines", "none", "--engine", "theirs=exit 3"]);
     assert!(broken.contains("theirs in long"), "{broken}");
 }
+
+/// A session is billed at the prices of its own model; a model without a price has no dollars.
+#[test]
+fn sessions_are_priced_by_their_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let session =
+        |model: &str| session_json("s", 20).replacen("\"messages\"", &format!("\"model\":\"{model}\",\"messages\""), 1);
+    let screen = |model: &str| {
+        let path = folder.path().join("s.jsonl");
+        std::fs::write(&path, session(model)).unwrap();
+        let output = run_foldline(&["replay", path.to_str().unwrap(), "--baselines", "none"]);
+        assert!(output.status.success(), "{}", utf8(&output.stderr));
+        utf8(&output.stdout)
+    };
+    let openai = screen("gpt-5");
+    assert!(
+        openai.contains("prices of the sessions' model (write 1, read 0.1)") && openai.contains(" at list prices"),
+        "{openai}"
+    );
+    let unknown = screen("my-own-model");
+    assert!(!unknown.contains('$') && unknown.contains("have no price"), "{unknown}");
+}
+
+#[test]
+fn json_goes_to_standard_output_and_short_sessions_are_named() {
+    let folder = session_folder();
+    let projects = folder.path().join("projects");
+    let output = run_foldline(&["replay", projects.to_str().unwrap(), "--baselines", "none", "--json", "-"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["conversations"], 1);
+    let stderr = utf8(&output.stderr);
+    assert!(stderr.contains("1 session left out with fewer than 10 calls (--min-calls): short (3)"), "{stderr}");
+    let none = run_foldline(&["replay", projects.to_str().unwrap(), "--sample", "0"]);
+    assert!(!none.status.success() && utf8(&none.stderr).contains("--sample"), "{}", utf8(&none.stderr));
+}

@@ -69,7 +69,10 @@ fn command_reaches_its_provider_through_the_proxy() {
     let [(head, body)] = received.as_slice() else { panic!("{received:?}") };
     assert!(head.to_ascii_lowercase().contains("authorization: bearer secret"), "{head}");
     assert_eq!(utf8(body), chat_body(), "a request without tools and with nothing to fold is forwarded unchanged");
-    assert_eq!(utf8(&output.stderr).trim(), "foldline: 1 request, 8 tokens, nothing to fold");
+    let lines: Vec<&str> = utf8(&output.stderr).lines().collect();
+    let [start, end] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(start.starts_with("foldline: proxy on http://127.0.0.1:"), "{start}");
+    assert_eq!(*end, "foldline: 1 request, 8 tokens, nothing to fold");
 }
 
 #[test]
@@ -100,7 +103,12 @@ fn command_gets_the_proxy_base_urls() {
     let (openai, anthropic) = printed.split_once(' ').unwrap();
     assert!(anthropic.starts_with("http://127.0.0.1:"), "{printed}");
     assert_eq!(openai, format!("{anthropic}/v1"));
-    assert_eq!(utf8(&output.stderr), "", "without requests there is no summary line");
+    let stderr = utf8(&output.stderr);
+    assert!(stderr.starts_with(&format!("foldline: proxy on {anthropic}\n")), "{stderr}");
+    assert!(
+        stderr.ends_with("foldline: no request arrived; the command called no model, or does not read OPENAI_BASE_URL or ANTHROPIC_BASE_URL\n"),
+        "{stderr}"
+    );
 
     // A fake codex that prints its arguments.
     let codex = folder.path().join("codex");
@@ -121,6 +129,90 @@ fn exit_code_of_the_command_is_returned() {
     let output = run_foldline(&folder, None, &["there-is-no-such-command"]);
     assert_eq!(output.status.code(), Some(127));
     assert!(utf8(&output.stderr).contains("PATH"), "{}", utf8(&output.stderr));
+}
+
+#[test]
+fn missing_command_creates_no_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run_foldline(&folder, None, &["there-is-no-such-command"]).status.code(), Some(127));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn failing_upstream_is_counted_as_errors() {
+    let (folder, (base, _)) = (tempfile::tempdir().unwrap(), start_server("GET /nothing ", "{}"));
+    let agent = std::env::current_exe().unwrap();
+    let command_line = [agent.to_str().unwrap(), "--exact", "agent", "--ignored", "--nocapture"];
+    let output = run_foldline(&folder, Some(&format!("{base}/v1")), &command_line);
+    let stderr = utf8(&output.stderr);
+    assert!(stderr.contains("foldline: 1 request (1 refused with 4xx), 8 tokens\n"), "{stderr}");
+}
+
+/// Creates a fake client in the folder that prints its arguments and variables.
+fn write_client(folder: &TempDir, name: &str) -> String {
+    let client = folder.path().join(name);
+    let script =
+        "#!/bin/sh\necho \"$@\"\necho ${_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL-unset} ${ENABLE_TOOL_SEARCH-unset}\n";
+    std::fs::write(&client, script).unwrap();
+    std::fs::set_permissions(&client, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    client.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn claude_code_at_the_official_upstream_keeps_its_features() {
+    let folder = tempfile::tempdir().unwrap();
+    let claude = write_client(&folder, "claude");
+    let variables = |settings: &[&str], user: &[(&str, &str)]| {
+        let mut command = foldline(folder.path());
+        let output =
+            command.envs(user.iter().copied()).arg("run").args(settings).args(["--", &claude]).output().unwrap();
+        utf8(&output.stdout).lines().nth(1).unwrap().to_owned()
+    };
+    assert_eq!(variables(&[], &[]), "1 true");
+    assert_eq!(variables(&[], &[("ENABLE_TOOL_SEARCH", "false")]), "1 false", "the user's value stays");
+    assert_eq!(variables(&["--anthropic", "https://gateway.example"], &[]), "unset unset");
+}
+
+#[test]
+fn settings_file_of_claude_code_does_not_bypass_the_proxy() {
+    let (folder, (base, _)) = (tempfile::tempdir().unwrap(), start_server("GET /nothing ", "{}"));
+    let claude = write_client(&folder, "claude");
+    std::fs::create_dir(folder.path().join(".claude")).unwrap();
+    let settings = json!({ "env": { "ANTHROPIC_BASE_URL": base } }).to_string();
+    std::fs::write(folder.path().join(".claude/settings.json"), settings).unwrap();
+    let output = run_foldline(&folder, None, &[&claude, "-p", "hello"]);
+    let printed = utf8(&output.stdout);
+    assert!(printed.starts_with("--settings {\"env\":{\"ANTHROPIC_BASE_URL\":\"http://127.0.0.1:"), "{printed}");
+    assert!(printed.contains("} -p hello\nunset unset\n"), "the configured gateway is the upstream: {printed}");
+    let output = run_foldline(&folder, None, &[&claude, "--settings", "mine.json"]);
+    let stderr = utf8(&output.stderr);
+    assert!(
+        stderr.contains(&format!("env.ANTHROPIC_BASE_URL in ~/.claude/settings.json points Claude Code at {base}")),
+        "{stderr}"
+    );
+}
+
+/// The last output of a client that is interrupted stays, and the closing line follows it.
+#[test]
+fn interrupted_client_keeps_its_last_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap 'echo goodbye; exit 130' INT; echo ready; while :; do sleep 0.05; done";
+    let mut child = foldline(folder.path())
+        .args(["run", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!((line.as_str(), rest.as_str()), ("ready\n", "goodbye\n"));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(utf8(&output.stderr).trim_end().lines().last().unwrap().starts_with("foldline: no request arrived"));
 }
 
 fn exit_code_after_signal(folder: &TempDir, signal: &str) -> Option<i32> {

@@ -12,7 +12,7 @@ use foldline_archive::{AccessMode, ArchiveStats, ByteProgress, RetentionPolicy};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::{print_stdout, report};
-use crate::render::format_number;
+use crate::render::{format_number, plain};
 use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{ArchiveGroups, SettingFlags};
 use crate::units::{AgeArg, SizeArg, format_age, format_bytes};
@@ -94,7 +94,7 @@ fn format_stats(stats: &ArchiveStats, path: &Path) -> String {
     }
     for tool in &stats.tools {
         row(
-            &tool.tool,
+            &plain(&tool.tool),
             format!(
                 "{} originals, {}, {} tokens",
                 format_number(tool.originals),
@@ -174,7 +174,7 @@ impl VerifyTask {
             report(&format!("foldline: database: {error}"));
         }
         for damage in &verified.damaged {
-            report(&format!("foldline: {} {}: {}", damage.namespace, damage.handle, damage.reason));
+            report(&format!("foldline: {} {}: {}", damage.namespace, damage.handle, plain(&damage.reason.to_string())));
         }
         let recovered = if verified.recovered > 0 {
             format!(", {} recovered", format_number(verified.recovered))
@@ -266,7 +266,7 @@ impl ImportTask {
             .import(input, |count| spinner.set_message(format!("importing: {} originals", format_number(count))))?;
         spinner.finish_and_clear();
         for (line, reason) in &imported.rejections {
-            report(&format!("foldline: line {line}: {reason}"));
+            report(&format!("foldline: line {line}: {}", plain(&reason.to_string())));
         }
         print_stdout(&format!(
             "imported {} originals and {} facts; {} were already stored; {} lines were rejected\n",

@@ -47,10 +47,14 @@ async fn run_demo() -> Result<ExitCode, DemoError> {
     let archive = Archive::open(folder.path().join("archive.db"))?;
     let max_turn_tokens = baseline.turn_tokens.iter().copied().max().unwrap_or_default();
     print_stdout(&format!("turn  {:<32} {:>7} {:>7}\n", "", "agent", "model"))?;
-    let (mut creases, mut unfolds) = (0, Vec::new());
+    let (mut creases, mut unfolds, mut tool_tokens) = (0, Vec::new(), 0);
     let proxied = runner
         .run_through_proxy(&baseline, archive, |turn| {
             creases += usize::from(turn.is_crease);
+            // Before the first fold a request is longer by the tool alone.
+            if creases == 0 {
+                tool_tokens = turn.sent_tokens.saturating_sub(turn.received_tokens);
+            }
             unfolds.extend(turn.unfold.iter().map(|it| (turn.number, it.clone())));
             // A closed standard output is reported by the prints after the run.
             let _ = print_stdout(&format_turn(turn, max_turn_tokens, terminal));
@@ -58,6 +62,14 @@ async fn run_demo() -> Result<ExitCode, DemoError> {
         .await?;
 
     print_stdout("\n")?;
+    if tool_tokens > 0 {
+        let line = format!(
+            "Until the first crease the model receives {} tokens more than the agent sends: the definition of the tool \
+             with which it can unfold. The tool is part of every request, so that the prompt cache stays valid.",
+            format_number(tool_tokens)
+        );
+        print_stdout(&format!("{}\n\n", render::wrapped(&line, terminal, "")))?;
+    }
     for (turn, it) in &unfolds {
         let same = if it.is_exact { "exactly the bytes" } else { "NOT the bytes" };
         let line = format!(

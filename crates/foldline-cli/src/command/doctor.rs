@@ -9,14 +9,17 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use foldline::{CountExactness, Meter};
+use foldline::{CountExactness, Meter, Tokens};
 use foldline_archive::AccessMode;
 use foldline_server::proxy::probe;
 use foldline_server::proxy::probe::{NeighbourWindow, RunningProxy};
 use foldline_server::proxy::{ProxySettings, UpstreamUrl};
 use serde::Serialize;
 
-use crate::client::CallerEnv;
+use crate::clients::base_url::{ConfiguredUrl, is_below, short_path};
+use crate::clients::config::ClientFolders;
+use crate::clients::kind::ClientKind;
+use crate::clients::launch::CallerEnv;
 use crate::environment::{self, Terminal};
 use crate::output::print_stdout;
 use crate::render;
@@ -110,6 +113,7 @@ impl DoctorCommand {
         findings.extend(check_upstreams(&settings).await);
         findings.extend(check_model(self.model.as_deref(), &settings).await);
         findings.extend(check_clients(&settings, &environment::caller_env()));
+        findings.extend(check_client_files(&settings, &environment::client_folders()));
         findings
     }
 }
@@ -200,12 +204,12 @@ async fn check_listen_address(settings: &ProxySettings) -> Vec<DoctorFinding> {
     let here = if listen.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listen.ip() };
     let url = format!("http://{}", SocketAddr::new(here, listen.port())).parse::<UpstreamUrl>();
     let running_proxy = match url {
-        Ok(url) => probe::find_running_proxy(&url).await,
+        Ok(url) => probe::find_proxy_with_token(&url, settings.tokens.first()).await,
         Err(_) => None,
     };
     let Some(proxy) = running_proxy else {
-        let message = format!("{listen} is in use by another program");
-        return vec![DoctorFinding::fail("listen", message, "choose another address with --listen")];
+        let message = format!("{listen} is in use by another program, or by a proxy that requires another token");
+        return vec![DoctorFinding::fail("listen", message, "choose another address with --listen, or set its token")];
     };
     let RunningProxy { version, openai, anthropic, .. } = &proxy;
     let message = format!("foldline {version} already listens on {listen}; upstreams {openai} and {anthropic}");
@@ -263,27 +267,13 @@ async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
 async fn check_model(name: Option<&str>, settings: &ProxySettings) -> Vec<DoctorFinding> {
     let table = &settings.models;
     let mut findings = vec![DoctorFinding::ok("models", format!("{} rows", format_number(table.rows().len() as u64)))];
-    for upstream in [&settings.openai, &settings.anthropic] {
-        if !upstream.is_loopback() || (upstream == &settings.openai && findings.len() > 1) {
-            continue;
-        }
-        findings.push(match probe::query_window(upstream, name.unwrap_or_default()).await {
-            Some(window) => DoctorFinding::ok("window", format!("{upstream} reports {} tokens", format_number(window))),
-            None => DoctorFinding::warn(
-                "window",
-                format!(
-                    "{upstream} does not report its context window{}",
-                    if name.is_none() { " without a model" } else { "" }
-                ),
-                match name {
-                    None => "name the model with --model",
-                    Some(_) => "set it with --window; the window in the model table may be too large",
-                },
-            ),
-        });
-        if settings.openai == settings.anthropic {
-            break;
-        }
+    let mut reported = None;
+    let mut upstreams = vec![&settings.openai, &settings.anthropic];
+    upstreams.dedup();
+    for upstream in upstreams.into_iter().filter(|upstream| upstream.is_loopback()) {
+        let window = probe::query_window(upstream, name.unwrap_or_default()).await;
+        reported = reported.or(window);
+        findings.push(check_reported_window(upstream, window, name, settings.window));
     }
     if let Some(name) = name {
         let meter = Meter::for_model(table, Some(name));
@@ -291,10 +281,54 @@ async fn check_model(name: Option<&str>, settings: &ProxySettings) -> Vec<Doctor
             CountExactness::Exact => "counted exactly",
             _ => "estimated conservatively, and calibrated by the provider's reports",
         };
-        let window = format_number(settings.window.unwrap_or(meter.row().window));
-        findings.push(DoctorFinding::ok("model", format!("{name}: window {window} tokens by the table; {counted}")));
+        let window = describe_window(settings.window, reported, meter.row().window);
+        findings.push(DoctorFinding::ok("model", format!("{name}: {window}; {counted}")));
     }
     findings
+}
+
+fn check_reported_window(
+    upstream: &UpstreamUrl,
+    window: Option<Tokens>,
+    name: Option<&str>,
+    setting: Option<Tokens>,
+) -> DoctorFinding {
+    match (window, setting) {
+        (Some(window), None) => {
+            DoctorFinding::ok("window", format!("in use: {upstream} reports {} tokens", format_number(window)))
+        }
+        (Some(window), Some(setting)) => {
+            let (window, setting) = (format_number(window), format_number(setting));
+            let message =
+                format!("{upstream} reports {window} tokens; the window setting of {setting} is used instead");
+            DoctorFinding::ok("window", message)
+        }
+        (None, _) => DoctorFinding::warn(
+            "window",
+            format!(
+                "{upstream} does not report its context window{}",
+                if name.is_none() { " without a model" } else { "" }
+            ),
+            match name {
+                None => "name the model with --model",
+                Some(_) => "set it with --window; the window in the model table may be too large",
+            },
+        ),
+    }
+}
+
+/// Describes the window that is used, and those that it overrides.
+fn describe_window(setting: Option<Tokens>, reported: Option<Tokens>, table: Tokens) -> String {
+    let sources =
+        [(setting, "by the window setting"), (reported, "as the server reports"), (Some(table), "by the table")];
+    let mut known = sources.into_iter().filter_map(|(tokens, source)| Some((tokens?, source)));
+    let Some((window, source)) = known.next() else { return String::new() };
+    let others: Vec<String> = known
+        .filter(|(tokens, _)| *tokens != window)
+        .map(|(tokens, source)| format!("{} {source}", format_number(tokens)))
+        .collect();
+    let overridden = if others.is_empty() { String::new() } else { format!(" (overrides {})", others.join(", ")) };
+    format!("window {} tokens {source}{overridden}", format_number(window))
 }
 
 /// Checks whether clients started from this shell would use the proxy.
@@ -339,6 +373,27 @@ fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFind
             advice: Some(advice),
             ..DoctorFinding::ok("clients", "no base URL is set in this shell")
         });
+    }
+    findings
+}
+
+/// Checks the base URLs in the settings files of clients, which override variables.
+fn check_client_files(settings: &ProxySettings, folders: &ClientFolders) -> Vec<DoctorFinding> {
+    let proxy = format!("http://{}", settings.listen);
+    let mut findings = Vec::new();
+    for kind in ClientKind::ALL {
+        for ConfiguredUrl { path, key, url } in folders.configured_urls(kind) {
+            let (title, place) = (kind.title(), short_path(&path, &folders.home));
+            findings.push(if is_below(&url, &proxy) {
+                DoctorFinding::ok("clients", format!("{title}: {key} in {place} points at the proxy"))
+            } else {
+                DoctorFinding::warn(
+                    "clients",
+                    format!("{title}: {key} in {place} is {url}, so that it bypasses foldline"),
+                    format!("run `foldline install {}` and set {url} as the upstream of the proxy", kind.command()),
+                )
+            });
+        }
     }
     findings
 }
@@ -392,6 +447,47 @@ mod tests {
         let findings = client_findings(&wrong);
         assert_eq!(findings.len(), 4);
         assert!(findings.iter().all(|(status, _)| *status == FindingStatus::Warn), "{findings:?}");
+    }
+
+    #[test]
+    fn one_window_is_named_as_the_one_in_use() {
+        assert_eq!(
+            describe_window(None, Some(8_192), 131_072),
+            "window 8,192 tokens as the server reports (overrides 131,072 by the table)"
+        );
+        assert_eq!(describe_window(None, None, 200_000), "window 200,000 tokens by the table");
+        assert!(
+            describe_window(Some(4_096), Some(8_192), 131_072).starts_with("window 4,096 tokens by the window setting")
+        );
+    }
+
+    #[test]
+    fn settings_files_of_clients_are_checked() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = ClientFolders {
+            claude: home.path().join(".claude"),
+            codex: home.path().join(".codex"),
+            home: home.path().to_owned(),
+            ..ClientFolders::default()
+        };
+        assert_eq!(check_client_files(&ProxySettings::default(), &folders).len(), 0);
+        std::fs::create_dir_all(&folders.claude).unwrap();
+        std::fs::create_dir_all(&folders.codex).unwrap();
+        let claude = r#"{"env":{"ANTHROPIC_BASE_URL":"https://gw.example"}}"#;
+        std::fs::write(folders.claude.join("settings.json"), claude).unwrap();
+        std::fs::write(folders.codex.join("config.toml"), "openai_base_url = \"http://localhost:8787/v1\"").unwrap();
+        let findings = check_client_files(&ProxySettings::default(), &folders);
+        let found: Vec<_> = findings.iter().map(|it| (it.status, it.message.as_str())).collect();
+        assert_eq!(
+            found,
+            [
+                (
+                    FindingStatus::Warn,
+                    "Claude Code: env.ANTHROPIC_BASE_URL in ~/.claude/settings.json is https://gw.example, so that it bypasses foldline"
+                ),
+                (FindingStatus::Ok, "Codex: openai_base_url in ~/.codex/config.toml points at the proxy"),
+            ]
+        );
     }
 
     #[test]

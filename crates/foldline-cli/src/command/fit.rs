@@ -1,7 +1,6 @@
 //! `foldline fit`: folds one request body until it fits a budget.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,6 +16,7 @@ use serde_json::json;
 
 use crate::input;
 use crate::output::{EXIT_BAD_INPUT, EXIT_CANNOT_FIT, report, write_output};
+use crate::render::plain;
 use crate::settings::archive::{ArchiveSettings, NoArchive};
 use crate::settings::flags::{FoldGroups, SettingFlags};
 use crate::settings::models;
@@ -104,7 +104,10 @@ impl FitCommand {
             Err(error) => {
                 match body.trim_ascii().is_empty() {
                     true => report("foldline: the input is empty"),
-                    false => report(&format!("foldline: {error}; the input was written unchanged")),
+                    false => report(&format!(
+                        "foldline: {}; the input was written unchanged",
+                        self.explain_error(&error.to_string(), &body)
+                    )),
                 }
                 write_output(self.output.as_deref(), &body)?;
                 return Ok(ExitCode::from(EXIT_BAD_INPUT));
@@ -141,6 +144,20 @@ impl FitCommand {
         }
     }
 
+    /// Explains why a body could not be parsed: often it has another format than the one that was given.
+    fn explain_error(&self, error: &str, body: &[u8]) -> String {
+        let other = Format::detect(body).map(|format| format.name()).filter(|name| *name != self.format);
+        match other {
+            Some(other) if self.format != "auto" => {
+                format!(
+                    "the body is not in the format {}; it looks like {other} (use --format {other}, or omit it)",
+                    self.format
+                )
+            }
+            _ => plain(error),
+        }
+    }
+
     fn report_folds(&self, folded: &FoldedRequest, options: &FoldOptions, format: Format) -> Result<()> {
         let folds = folded.folded.as_ref().map(|folded| folded.fold_stats()).unwrap_or_default();
         if self.explain {
@@ -151,7 +168,7 @@ impl FitCommand {
                     fold.pass,
                     fold.tokens_before,
                     fold.tokens_after,
-                    fold.description.lines().next().unwrap_or_default()
+                    plain(fold.description.lines().next().unwrap_or_default())
                 ));
             }
             report(&format!("{} of {} tokens, budget {}", folded.tokens, folded.raw_tokens, options.budget));
@@ -180,6 +197,6 @@ impl FitCommand {
             report(text.trim_end());
             return Ok(());
         }
-        fs::write(path, text).with_context(|| format!("could not write {}", path.display()))
+        write_output(Some(path), text.as_bytes())
     }
 }

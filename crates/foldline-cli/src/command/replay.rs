@@ -1,6 +1,7 @@
 //! `foldline replay`: replays recorded sessions and reports what folding would have saved, cost and lost.
 
 use std::fs::File;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,18 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use foldline::transcript::RecordedSession;
-use foldline::{Meter, ModelTable, Policy, PriceTable};
+use foldline::transcript::{LogFormat, RecordedSession};
+use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineSpec, EngineSummary, ExternalEngine, FoldlineEngine,
     IntervalEstimate, OracleSchedule, ReadError, RecordingFiles, ReplayEngine, ReplayReport, baselines,
-    compare_engines,
+    compare_engines_at,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::environment::Terminal;
 use crate::input::join_paths;
-use crate::output::{print_stdout, report};
+use crate::output::{print_stdout, report, write_output};
+use crate::render::{plain, pluralize};
 use crate::units::TokensArg;
 
 /// Report what folding would have saved, cost and lost on recorded sessions
@@ -40,9 +42,10 @@ pub(crate) struct ReplayCommand {
     /// Maximum tokens per request: 128000, 128k or 1M.
     #[arg(long, value_name = "TOKENS", default_value = "128k")]
     budget: TokensArg,
-    /// The price table used for costs.
-    #[arg(long, value_name = "NAME", default_value = "anthropic-5m")]
-    prices: String,
+    /// A price table for all sessions; `foldline models --prices` lists them [default: the prices of each session's
+    /// model, with one-hour cache writes for Claude Code].
+    #[arg(long, value_name = "NAME")]
+    prices: Option<String>,
     /// Fold policy: none, lossless, balanced or tight.
     #[arg(long, value_name = "NAME", default_value = "balanced")]
     policy: Policy,
@@ -51,14 +54,14 @@ pub(crate) struct ReplayCommand {
     min_calls: usize,
     /// Replay only this many sessions, sampled evenly.
     #[arg(long, value_name = "N")]
-    sample: Option<usize>,
+    sample: Option<NonZeroUsize>,
     /// Baselines to replay for comparison.
     #[arg(long, value_name = "SET", value_enum, default_value_t = BaselineSet::Some)]
     baselines: BaselineSet,
     /// Write the report as one self-contained HTML page. It quotes lines of the sessions.
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
-    /// Write the report as JSON. It quotes lines of the sessions.
+    /// Write the report as JSON; `-` is standard output, instead of the summary. It quotes lines of the sessions.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
 }
@@ -79,17 +82,10 @@ const DEFAULT_BASELINES: [&str; 2] = ["mask all but 10 results", "clear above 10
 
 impl ReplayCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let table = PriceTable::builtin();
-        let prices = table.get(&self.prices).with_context(|| {
-            format!(
-                "unknown price table {:?}; available: {}",
-                self.prices,
-                table.names().collect::<Vec<_>>().join(", ")
-            )
-        })?;
+        let fixed_prices = self.prices.as_deref().map(named_prices).transpose()?;
         let options = CompareOptions {
             budget: self.budget.0,
-            prices,
+            prices: fixed_prices.map_or_else(|| named_prices(FALLBACK_PRICES), Ok)?,
             meter: Meter::for_model(ModelTable::builtin(), Some("gpt-4o")),
             min_calls: self.min_calls.max(1),
         };
@@ -104,11 +100,11 @@ impl ReplayCommand {
             bail!("no recorded session in {}", join_paths(&self.files));
         }
         // A replay takes a while: report an unwritable output before it.
-        for path in [&self.html, &self.json].into_iter().flatten() {
+        for path in [&self.html, &self.json].into_iter().flatten().filter(|path| !is_stdout(path)) {
             File::options().append(true).create(true).open(path).with_context(|| write_error(path))?;
         }
         let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} sessions, {eta} left")?;
-        let sampled = self.sample.map(|count| corpus.sample(count, options.min_calls));
+        let sampled = self.sample.map(|count| corpus.sample(count.get(), options.min_calls));
         let count =
             sampled.as_ref().map_or_else(|| corpus.count_with_calls(options.min_calls), |sampled| sampled.len());
         let bar = ProgressBar::new(count as u64).with_style(style);
@@ -116,7 +112,8 @@ impl ReplayCommand {
         let recordings = self
             .read_recordings(&bar, ReadErrorMode::Counted(&read_errors))?
             .filter(|recording| sampled.as_ref().is_none_or(|sampled| sampled.contains(&recording.id)));
-        let comparison = compare_engines(recordings, &corpus, &engines, &options, |_| bar.inc(1))?;
+        let prices = |recording: &RecordedSession| fixed_prices.unwrap_or_else(|| session_prices(recording, &options));
+        let comparison = compare_engines_at(recordings, &corpus, &engines, &options, &prices, |_| bar.inc(1))?;
         bar.finish_and_clear();
         if comparison.outcomes.is_empty() {
             bail!("no session in {} has {} calls or more; see --min-calls", join_paths(&self.files), options.min_calls);
@@ -125,18 +122,27 @@ impl ReplayCommand {
         if unread > 0 {
             report(&format!("{unread} entries of the recordings could not be read and were skipped"));
         }
+        if let Some(line) = format_left_out(&corpus, options.min_calls) {
+            report(&line);
+        }
 
-        print_stdout(&format_summary(&comparison, &self.prices))?;
+        let price_label = self.prices.clone().unwrap_or_else(|| default_price_label(&comparison));
+        if !self.json.as_deref().is_some_and(is_stdout) {
+            print_stdout(&format_summary(&comparison, &price_label))?;
+        }
         if self.html.is_some() || self.json.is_some() {
             let today = jiff::Zoned::now().date().to_string();
             let report =
-                ReplayReport::new(&comparison, 1, &join_paths(&self.files), &self.prices, &today, self.budget.0);
-            let write = |path: &Option<PathBuf>, text: String| match path {
-                Some(path) => std::fs::write(path, text).with_context(|| write_error(path)),
-                None => Ok(()),
-            };
-            write(&self.html, report.to_html())?;
-            write(&self.json, report.to_json())?;
+                ReplayReport::new(&comparison, 1, &join_paths(&self.files), &price_label, &today, self.budget.0);
+            if let Some(path) = &self.html {
+                write_output(Some(path), report.to_html().as_bytes())?;
+            }
+            if let Some(path) = &self.json {
+                write_output(
+                    Some(path).filter(|path| !is_stdout(path)).map(PathBuf::as_path),
+                    (report.to_json() + "\n").as_bytes(),
+                )?;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -151,7 +157,7 @@ impl ReplayCommand {
         Ok(all.filter_map(move |recording| {
             let on_error = |unread: &ReadError| match error_mode {
                 ReadErrorMode::Counted(count) => _ = count.fetch_add(1, Ordering::Relaxed),
-                ReadErrorMode::Immediate => bar.suspend(|| report(&unread.to_string())),
+                ReadErrorMode::Immediate => bar.suspend(|| report(&plain(&unread.to_string()))),
             };
             recording.inspect_err(on_error).ok()
         }))
@@ -192,6 +198,63 @@ impl ReplayCommand {
     }
 }
 
+/// Prices by which folds are decided for models that have none.
+const FALLBACK_PRICES: &str = "anthropic-5m";
+/// The most sessions that are named in a message.
+const MAX_NAMED_SESSIONS: usize = 5;
+
+fn named_prices(name: &str) -> Result<Prices> {
+    let table = PriceTable::builtin();
+    table.get(name).with_context(|| {
+        format!("unknown price table {name:?}; available: {}", table.names().collect::<Vec<_>>().join(", "))
+    })
+}
+
+/// Returns the prices of a session's own model. Folds of unknown and local models are decided by the usual prices; in
+/// dollars they cost nothing.
+fn session_prices(recording: &RecordedSession, options: &CompareOptions) -> Prices {
+    let (table, model) = (ModelTable::builtin(), recording.conversation.model.as_deref());
+    if model.is_none() || !table.find(model).has_list_price() {
+        let mut prices = options.prices;
+        prices.base_usd = 0.0;
+        return prices;
+    }
+    // Claude Code keeps its cache entries for an hour.
+    let one_hour = (recording.format == LogFormat::ClaudeCode).then(|| Prices::for_one_hour_cache(table, model));
+    one_hour.flatten().unwrap_or_else(|| Prices::for_model(table, model))
+}
+
+/// Describes the prices that were chosen by model.
+fn default_price_label(comparison: &EngineComparison) -> String {
+    let outcomes = &comparison.outcomes;
+    match outcomes.iter().all(|outcome| outcome.prices == comparison.prices) {
+        true if comparison.unpriced_count() == outcomes.len() => FALLBACK_PRICES.to_owned(),
+        true => "of the sessions' model".to_owned(),
+        false => "of each session's model, on average".to_owned(),
+    }
+}
+
+/// Describes the sessions that are too short to be replayed; `None` if there are none.
+fn format_left_out(corpus: &CorpusStats, min_calls: usize) -> Option<String> {
+    let short = corpus.shorter_than(min_calls);
+    if short.is_empty() {
+        return None;
+    }
+    let named: Vec<String> =
+        short.iter().take(MAX_NAMED_SESSIONS).map(|(id, calls)| format!("{} ({calls})", plain(id))).collect();
+    let more = if short.len() > named.len() { ", .." } else { "" };
+    Some(format!(
+        "{} left out with fewer than {min_calls} calls (--min-calls): {}{more}",
+        pluralize(short.len() as u64, "session"),
+        named.join(", ")
+    ))
+}
+
+/// Returns true for the argument that means standard output.
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 fn write_error(path: &Path) -> String {
     format!("could not write {}", path.display())
 }
@@ -206,18 +269,23 @@ enum ReadErrorMode<'a> {
 /// Formats the console summary: a few sentences and the table.
 fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
     let (full, ours) = (comparison.summary(0), comparison.summary(1));
-    let dollars = |summary: &EngineSummary| comparison.prices.dollars(summary.score.cost(&comparison.prices));
-    let money = if comparison.prices.base_usd > 0.0 {
-        format!(", ${:.2} instead of ${:.2}", dollars(&ours), dollars(&full))
-    } else {
-        String::new()
+    let money = match comparison.dollars(1).zip(comparison.dollars(0)) {
+        Some((ours, full)) => format!(", ${ours:.2} instead of ${full:.2} at list prices"),
+        None => String::new(),
+    };
+    let unpriced = match comparison.unpriced_count() {
+        0 => String::new(),
+        count if count == comparison.outcomes.len() => {
+            "Unknown and local models have no price; costs are relative.\n".to_owned()
+        }
+        count => format!("{} of unknown or local models without a price.\n", pluralize(count as u64, "session")),
     };
     let tokens = |summary: &EngineSummary| summary.score.tokens as f64 / 1e6;
     let mut text = format!(
         "{} sessions, {} calls; prices {prices} (write {}, read {}).\n\n\
          {} would have sent {:.1} M input tokens instead of {:.1} M ({}).\n\
          Input cost: {}{money}; {} including retries for missing context.\n\
-         {} of the actions would have missed needed context; {} of the edits would have applied.\n\n",
+         {} of the actions would have missed needed context; {} of the edits would have applied.\n{unpriced}\n",
         comparison.outcomes.len(),
         comparison.calls(),
         comparison.prices.write,
@@ -242,6 +310,8 @@ fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
          and recency alone does not give, that was sent verbatim. Edits that apply: edits whose old text was\n\
          sent in one piece. Instructions kept: user and system text sent verbatim. % of oracle saving: share\n\
          of what an oracle that knows the future would save. See docs/glossary.md.\n\
+         Read cost incl. retries together with needed context kept: what a row saves, and what it loses for it.\n\
+         With a subscription nothing is billed per token; the saving is in its usage limits.\n\
          The replay measures whether the information was sent, not whether a task would have been solved.\n",
     ));
     text

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::environment::{ColorChoice, Terminal};
 use crate::output::print_stdout;
-use crate::render::format_number;
+use crate::render::{format_number, plain, truncated};
 use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{ArchiveGroups, SettingFlags};
 use crate::units::format_age;
@@ -69,17 +69,43 @@ fn format_hit(hit: &SearchHit, terminal: Terminal) -> String {
         ColorChoice::Colored => format!("\x1b[{code}m{text}\x1b[0m"),
         ColorChoice::Plain => text.to_owned(),
     };
-    let mut source = [entry.tool.as_deref(), entry.arguments.as_deref()].map(Option::unwrap_or_default).join(" ");
-    source.truncate(source.floor_char_boundary(terminal.width.saturating_sub(50)));
+    let target = entry.arguments.as_deref().map(call_target).unwrap_or_default();
+    let source = plain(&[entry.tool.as_deref().unwrap_or_default(), &target].join(" "));
+    let source = truncated(source.trim(), terminal.width.saturating_sub(50));
     let details = format!("{} tokens, {}, line {}", format_number(entry.tokens), format_age(entry.kept_at), hit.line);
-    let mut text =
-        format!("{}  {}  {}\n", colored("1;36", entry.handle.as_str()), source.trim(), colored("2", &details));
-    for line in hit.snippet.lines() {
-        // Archived text must not control the terminal.
-        let plain: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        text += &format!("    {plain}\n");
-    }
+    let mut text = format!("{}  {}  {}\n", colored("1;36", entry.handle.as_str()), source, colored("2", &details));
+    // Archived text must not control the terminal.
+    hit.snippet.lines().for_each(|line| text += &format!("    {}\n", plain(line)));
     text
+}
+
+/// Returns what a call is about: the file, command or pattern in its arguments, or the arguments themselves.
+fn call_target(arguments: &str) -> String {
+    const TARGET_KEYS: [&str; 12] = [
+        "file_path",
+        "path",
+        "filePath",
+        "file",
+        "filename",
+        "notebook_path",
+        "command",
+        "cmd",
+        "pattern",
+        "query",
+        "url",
+        "input",
+    ];
+    let parsed: Option<serde_json::Value> = serde_json::from_str(arguments).ok();
+    let text = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Array(items) => {
+            Some(items.iter().filter_map(|item| item.as_str()).collect::<Vec<_>>().join(" "))
+                .filter(|it| !it.is_empty())
+        }
+        _ => None,
+    };
+    let target = parsed.as_ref().and_then(|parsed| TARGET_KEYS.iter().find_map(|key| text(parsed.get(*key)?)));
+    target.unwrap_or_else(|| arguments.to_owned())
 }
 
 fn json_line(hit: &SearchHit) -> String {
@@ -90,4 +116,16 @@ fn json_line(hit: &SearchHit) -> String {
         "tokens": entry.tokens, "bytes": entry.length, "kept_at": entry.kept_at, "carried_at": entry.carried_at,
     });
     format!("{object}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_or_command_of_a_call_is_shown() {
+        assert_eq!(call_target(r#"{"limit":5,"file_path":"src/a.rs"}"#), "src/a.rs");
+        assert_eq!(call_target(r#"{"command":["bash","-lc","ls"]}"#), "bash -lc ls");
+        assert_eq!(call_target(r#"{"depth":1}"#), r#"{"depth":1}"#);
+    }
 }

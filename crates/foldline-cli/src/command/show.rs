@@ -13,6 +13,7 @@ use foldline::{Conversation, Meter};
 
 use crate::environment::Terminal;
 use crate::output::{print_stdout, report};
+use crate::render::plain;
 use crate::settings::flags::{ModelGroups, SettingFlags};
 use crate::settings::models;
 use crate::token_report::{SessionReport, TokenReport};
@@ -92,7 +93,7 @@ impl ShowCommand {
         };
         let on_error = |error: String| {
             failures += 1;
-            report(&format!("foldline: {error}"));
+            report(&format!("foldline: {}", plain(&error)));
         };
         input::for_each_recording(&self.files, each, on_error)?;
         if total.sessions.is_empty() {

@@ -20,6 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use crate::output::{print_stdout, report};
+use crate::render::plain_lines;
 use crate::units::TokensArg;
 use crate::{environment, input};
 
@@ -120,7 +121,7 @@ impl SummarizeCommand {
             let facts = extract_facts(&text, self.max_tokens.0, &meter);
             match self.json {
                 true => print_stdout(&format!("{}\n", json!({ "author": "code", "text": facts })))?,
-                false => print_stdout(&format!("{}\n", facts.trim_end()))?,
+                false => print_stdout(&format!("{}\n", plain_lines(facts.trim_end())))?,
             }
             return Ok(ExitCode::SUCCESS);
         };
@@ -197,7 +198,7 @@ impl SummarizeCommand {
             });
             print_stdout(&format!("{report}\n"))?;
         } else {
-            print_stdout(&format!("{}\n", summary.text.trim_end()))?;
+            print_stdout(&format!("{}\n", plain_lines(summary.text.trim_end())))?;
             report(&format!(
                 "foldline: {outcome}; {} turns, {} sub-calls, {} tokens in, {} out, ${:.4}, {:.1} s",
                 spent.iterations,

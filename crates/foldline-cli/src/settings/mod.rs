@@ -14,4 +14,5 @@ pub(crate) mod flags;
 pub(crate) mod layers;
 pub(crate) mod models;
 pub(crate) mod proxy;
+pub(crate) mod reference;
 pub(crate) mod table;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use foldline_server::proxy::{AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, UpstreamUrl};
 
-use crate::client::CallerEnv;
+use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::table::{
     ANTHROPIC, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OPENAI, POLICY,
@@ -94,6 +94,11 @@ pub(crate) fn layers_for_child(layers: SettingLayers, caller: &CallerEnv) -> Res
         values.extend(url.clone().map(|url| (setting.name, url)));
     }
     Ok(layers.for_child(values))
+}
+
+/// Returns true if the Anthropic upstream is Anthropic's own API.
+pub(crate) fn is_official_anthropic(settings: &ProxySettings) -> bool {
+    ANTHROPIC.default.is_some_and(|url| settings.anthropic.to_string() == url)
 }
 
 /// Returns the URL of a provider: its own, or the one for all formats of the same or a stronger source.

@@ -1,0 +1,259 @@
+//! Pointing a client's process at a proxy: by the variables that most clients read, and by the own flags or settings of
+//! those that do not.
+//!
+//! No file is written, and variables are set only for the started process.
+
+use std::ffi::{OsStr, OsString};
+
+use serde_json::{Value, json};
+
+use crate::clients::base_url::{BaseUrls, ConfiguredUrl};
+use crate::clients::kind::{ClientKind, OFFICIAL_UPSTREAM_VARIABLES};
+
+/// Changes to the environment and arguments of a client's process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClientOverrides {
+    /// Variables to set, or to remove.
+    pub(crate) variables: Vec<(&'static str, Option<OsString>)>,
+    /// Arguments that are put first.
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// Variables of the caller's environment that affect clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallerEnv {
+    /// Base URL of the OpenAI API, unless it is the official one.
+    pub(crate) openai: Option<String>,
+    /// Base URL of the Anthropic API, unless it is the official one.
+    pub(crate) anthropic: Option<String>,
+    /// Settings of opencode, in JSON.
+    pub(crate) opencode_config: Option<String>,
+    /// Hosts that are reached without the network's proxy.
+    pub(crate) no_proxy: Option<String>,
+    /// Variables that switch Claude Code to a cloud, with the cloud's name.
+    pub(crate) cloud_variables: Vec<(&'static str, &'static str)>,
+    /// True if the network has a proxy; it cannot reach this machine's own ports.
+    pub(crate) behind_proxy: bool,
+    /// Names of [`OFFICIAL_UPSTREAM_VARIABLES`] that the user has set.
+    pub(crate) claude_variables: Vec<&'static str>,
+}
+
+/// A command to run, and the proxy for it.
+pub(crate) struct LaunchPlan<'a> {
+    pub(crate) program: &'a OsStr,
+    /// The arguments of the user.
+    pub(crate) arguments: &'a [OsString],
+    pub(crate) bases: &'a BaseUrls,
+    pub(crate) caller: &'a CallerEnv,
+    /// True if the Anthropic upstream is Anthropic's own API.
+    pub(crate) is_official_anthropic: bool,
+    /// Base URLs in the settings files of the command, the strongest first.
+    pub(crate) configured: &'a [ConfiguredUrl],
+}
+
+/// Returns the overrides that point the process of a command at a proxy.
+pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
+    let LaunchPlan { bases, caller, .. } = plan;
+    let set = |name, value: &str| (name, Some(OsString::from(value)));
+    let mut overrides = ClientOverrides {
+        variables: vec![
+            set("OPENAI_BASE_URL", &bases.openai),
+            set("OPENAI_API_BASE", &bases.openai),
+            set("ANTHROPIC_BASE_URL", &bases.anthropic),
+            set("ANTHROPIC_API_BASE", &bases.anthropic),
+        ],
+        arguments: Vec::new(),
+    };
+    if let Some(settings) = opencode_config(bases, caller.opencode_config.as_deref()) {
+        overrides.variables.push(set("OPENCODE_CONFIG_CONTENT", &settings));
+    }
+    if caller.behind_proxy {
+        let here = "127.0.0.1,localhost";
+        let hosts = caller.no_proxy.as_deref().filter(|it| !it.is_empty());
+        let hosts = hosts.map_or_else(|| here.to_owned(), |hosts| format!("{hosts},{here}"));
+        overrides.variables.extend([set("NO_PROXY", &hosts), set("no_proxy", &hosts)]);
+    }
+    if plan.is_official_anthropic {
+        let unset = OFFICIAL_UPSTREAM_VARIABLES.iter().filter(|(name, _)| !caller.claude_variables.contains(name));
+        overrides.variables.extend(unset.map(|(name, value)| set(name, value)));
+    }
+    match ClientKind::from_program(plan.program) {
+        // Variables in its settings files override those of the environment; settings on the command line override both.
+        Some(ClientKind::Claude) => {
+            let is_configured = plan.configured.iter().any(|it| it.key == "env.ANTHROPIC_BASE_URL");
+            if is_configured && !has_settings_argument(plan.arguments) {
+                let settings = json!({ "env": { "ANTHROPIC_BASE_URL": bases.anthropic } }).to_string();
+                overrides.arguments = vec!["--settings".into(), settings.into()];
+            }
+        }
+        // Codex warns of the variable and expects a setting. A setting on its command line is valid TOML.
+        Some(ClientKind::Codex) => {
+            overrides.variables[0] = ("OPENAI_BASE_URL", None);
+            let key = plan.configured.first().map_or("openai_base_url", |it| it.key.as_str());
+            overrides.arguments = vec!["-c".into(), format!("{key}={:?}", bases.openai).into()];
+        }
+        // Aider reads `.env` files, which override variables; its flags override both.
+        Some(ClientKind::Aider) => {
+            let anthropic = format!("ANTHROPIC_API_BASE={}", bases.anthropic);
+            overrides.arguments =
+                ["--openai-api-base", &bases.openai, "--set-env", &anthropic].map(OsString::from).into();
+        }
+        _ => {}
+    }
+    overrides
+}
+
+/// Returns true if the user gives Claude Code settings of their own; a second argument would replace them.
+pub(crate) fn has_settings_argument(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|it| it.to_str().is_some_and(|it| it == "--settings" || it.starts_with("--settings=")))
+}
+
+/// Returns the upstreams that the settings files of a client name, as base URLs of OpenAI and of Anthropic. They override
+/// the environment.
+pub(crate) fn configured_upstreams(
+    kind: Option<ClientKind>,
+    configured: &[ConfiguredUrl],
+) -> (Option<String>, Option<String>) {
+    let url = |key: Option<&str>| {
+        let mut found = configured.iter().filter(|it| key.is_none_or(|key| it.key == key));
+        found.next().map(|it| it.url.clone())
+    };
+    match kind {
+        Some(ClientKind::Claude) => (None, url(Some("env.ANTHROPIC_BASE_URL"))),
+        Some(ClientKind::Codex) => (url(None), None),
+        _ => (None, None),
+    }
+}
+
+/// Merges the base URLs into opencode's settings, which it reads from a variable over its files. Returns `None`
+/// if the caller's settings cannot be parsed: they stay unchanged.
+fn opencode_config(bases: &BaseUrls, callers: Option<&str>) -> Option<String> {
+    let mut settings: Value = match callers {
+        Some(text) => serde_json::from_str(text).ok().filter(Value::is_object)?,
+        None => json!({}),
+    };
+    for (provider, base) in [("openai", bases.openai.clone()), ("anthropic", format!("{}/v1", bases.anthropic))] {
+        let mut node = &mut settings;
+        for key in ["provider", provider, "options"] {
+            node = node.as_object_mut()?.entry(key).or_insert_with(|| json!({}));
+        }
+        node.as_object_mut()?.insert("baseURL".into(), base.into());
+    }
+    Some(settings.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample_base_urls() -> BaseUrls {
+        BaseUrls { openai: "http://127.0.0.1:9/v1".into(), anthropic: "http://127.0.0.1:9".into() }
+    }
+
+    fn overrides(program: &str, caller: &CallerEnv) -> ClientOverrides {
+        overrides_for(program, &[], caller, false, &[])
+    }
+
+    fn overrides_for(
+        program: &str,
+        arguments: &[&str],
+        caller: &CallerEnv,
+        is_official_anthropic: bool,
+        configured: &[(&str, &str)],
+    ) -> ClientOverrides {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let configured: Vec<ConfiguredUrl> = configured
+            .iter()
+            .map(|(key, url)| ConfiguredUrl { path: "f".into(), key: (*key).into(), url: (*url).into() })
+            .collect();
+        client_overrides(&LaunchPlan {
+            program: program.as_ref(),
+            arguments: &arguments,
+            bases: &sample_base_urls(),
+            caller,
+            is_official_anthropic,
+            configured: &configured,
+        })
+    }
+
+    fn variable_value(overrides: &ClientOverrides, name: &str) -> Option<String> {
+        let (_, value) = overrides.variables.iter().find(|(it, _)| *it == name)?;
+        value.clone().map(|it| it.into_string().unwrap())
+    }
+
+    #[test]
+    fn any_command_gets_base_url_variables() {
+        let overrides = overrides("my-agent", &CallerEnv::default());
+        assert_eq!(variable_value(&overrides, "OPENAI_BASE_URL").unwrap(), "http://127.0.0.1:9/v1");
+        assert_eq!(variable_value(&overrides, "ANTHROPIC_BASE_URL").unwrap(), "http://127.0.0.1:9");
+        assert!(overrides.arguments.is_empty());
+        assert_eq!(variable_value(&overrides, "NO_PROXY"), None);
+    }
+
+    #[test]
+    fn codex_and_aider_get_their_own_flags() {
+        let codex = overrides("/usr/bin/codex", &CallerEnv::default());
+        assert_eq!(codex.arguments, ["-c", "openai_base_url=\"http://127.0.0.1:9/v1\""]);
+        assert!(codex.variables.contains(&("OPENAI_BASE_URL", None)), "codex warns of it");
+        let aider = overrides("aider", &CallerEnv::default());
+        assert_eq!(aider.arguments[..2], ["--openai-api-base", "http://127.0.0.1:9/v1"]);
+    }
+
+    #[test]
+    fn claude_keeps_its_window_and_tool_search_at_the_official_upstream() {
+        let variables = |caller: &CallerEnv, is_official| {
+            let overrides = overrides_for("claude", &[], caller, is_official, &[]);
+            OFFICIAL_UPSTREAM_VARIABLES.map(|(name, _)| variable_value(&overrides, name))
+        };
+        let user = CallerEnv { claude_variables: vec!["ENABLE_TOOL_SEARCH"], ..CallerEnv::default() };
+        assert_eq!(variables(&CallerEnv::default(), true), [Some("1".into()), Some("true".into())]);
+        assert_eq!(variables(&user, true), [Some("1".into()), None], "the user's value is not overridden");
+        assert_eq!(variables(&CallerEnv::default(), false), [None, None], "a gateway may not support it");
+    }
+
+    #[test]
+    fn settings_files_of_clients_are_overridden() {
+        let none = CallerEnv::default();
+        let gateway = [("env.ANTHROPIC_BASE_URL", "https://gw")];
+        let claude = overrides_for("claude", &["-p", "hi"], &none, false, &gateway);
+        assert_eq!(claude.arguments, ["--settings", r#"{"env":{"ANTHROPIC_BASE_URL":"http://127.0.0.1:9"}}"#]);
+        let own = overrides_for("claude", &["--settings", "mine.json"], &none, false, &gateway);
+        assert!(own.arguments.is_empty(), "the user's own settings are not replaced");
+        assert!(overrides_for("claude", &[], &none, false, &[]).arguments.is_empty());
+        let provider = [("model_providers.mine.base_url", "https://m/v1")];
+        let codex = overrides_for("codex", &[], &none, false, &provider);
+        assert_eq!(codex.arguments, ["-c", "model_providers.mine.base_url=\"http://127.0.0.1:9/v1\""]);
+    }
+
+    #[test]
+    fn configured_urls_become_upstreams() {
+        let configured =
+            [ConfiguredUrl { path: "f".into(), key: "env.ANTHROPIC_BASE_URL".into(), url: "https://gw".into() }];
+        assert_eq!(configured_upstreams(Some(ClientKind::Claude), &configured), (None, Some("https://gw".into())));
+        assert_eq!(configured_upstreams(None, &configured), (None, None));
+    }
+
+    #[test]
+    fn opencode_config_is_merged_with_the_callers() {
+        let theirs = r#"{"model":"openai/gpt-5","provider":{"openai":{"options":{"timeout":1}}}}"#;
+        let caller = CallerEnv { opencode_config: Some(theirs.into()), ..CallerEnv::default() };
+        let settings = variable_value(&overrides("opencode", &caller), "OPENCODE_CONFIG_CONTENT").unwrap();
+        let settings: Value = serde_json::from_str(&settings).unwrap();
+        assert_eq!(settings["model"], "openai/gpt-5");
+        assert_eq!(
+            settings["provider"]["openai"]["options"],
+            json!({ "timeout": 1, "baseURL": "http://127.0.0.1:9/v1" })
+        );
+        assert_eq!(settings["provider"]["anthropic"]["options"]["baseURL"], "http://127.0.0.1:9/v1");
+        let invalid = CallerEnv { opencode_config: Some("not json".into()), ..CallerEnv::default() };
+        assert_eq!(variable_value(&overrides("opencode", &invalid), "OPENCODE_CONFIG_CONTENT"), None);
+    }
+
+    #[test]
+    fn network_proxy_is_bypassed_for_localhost() {
+        let caller = CallerEnv { behind_proxy: true, no_proxy: Some("intranet".into()), ..CallerEnv::default() };
+        let overrides = overrides("claude", &caller);
+        assert_eq!(variable_value(&overrides, "NO_PROXY").unwrap(), "intranet,127.0.0.1,localhost");
+        assert_eq!(variable_value(&overrides, "no_proxy"), variable_value(&overrides, "NO_PROXY"));
+    }
+}
