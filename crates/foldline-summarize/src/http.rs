@@ -156,7 +156,7 @@ fn endpoint_url(endpoint: &ModelEndpoint) -> String {
             .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
     };
     let version = if base.rsplit('/').next().is_some_and(is_version) { "" } else { "/v1" };
-    let path = endpoint.format.dialect().turn_path();
+    let path = endpoint.format.dialect().turn_path(&endpoint.model);
     format!("{base}{version}/{path}")
 }
 

@@ -90,6 +90,7 @@ fn body(format: Format, rounds: usize, size: usize) -> Vec<u8> {
         Format::OpenAiResponses => format!(
             r#",{{"type":"reasoning","id":"rs_{at}","summary":[],"encrypted_content":"gAAA{at}"}},{{"type":"function_call","id":"fc_{at}","call_id":"call_{at}","name":"sh","arguments":"{{\"command\":\"ls {at}\"}}"}},{{"type":"function_call_output","call_id":"call_{at}","output":"{output}"}}"#
         ),
+        other => panic!("no script for {other:?}"),
     };
     let rounds: String = (0..rounds).map(round).collect();
     let (model, fields, key) = match format {
@@ -100,6 +101,7 @@ fn body(format: Format, rounds: usize, size: usize) -> Vec<u8> {
         ),
         Format::OpenAiChat => ("gpt-5.2", "", "messages"),
         Format::OpenAiResponses => ("gpt-5.5", r#""store":false,"#, "input"),
+        other => panic!("no script for {other:?}"),
     };
     format!(r#"{{"model":"{model}",{fields}"{key}":[{{"role":"user","content":"go"}}{rounds}]}}"#).into_bytes()
 }

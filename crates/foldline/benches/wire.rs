@@ -174,6 +174,10 @@ fn body(format: Format, size: usize) -> Vec<u8> {
                 messages,
                 r#"{separator}{{"role":"assistant","content":[{{"type":"text","text":{prose}}},{{"type":"tool_use","id":"toolu_{round}","name":"Read","input":{arguments}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{round}","content":[{{"type":"text","text":{result}}}]}}]}}"#
             ),
+            Format::Gemini => write!(
+                messages,
+                r#"{separator}{{"role":"model","parts":[{{"text":{prose}}},{{"functionCall":{{"id":"fc_{round}","name":"read_file","args":{arguments}}}}}]}},{{"role":"user","parts":[{{"functionResponse":{{"id":"fc_{round}","name":"read_file","response":{{"output":{result}}}}}}}]}}"#
+            ),
         };
         written.expect("writing to a string cannot fail");
         round += 1;
@@ -182,6 +186,7 @@ fn body(format: Format, size: usize) -> Vec<u8> {
         Format::OpenAiResponses => ("input", r#""instructions":"Be careful.","#),
         Format::OpenAiChat => ("messages", ""),
         Format::Anthropic => ("messages", r#""system":"Be careful.","#),
+        Format::Gemini => ("contents", r#""systemInstruction":{"parts":[{"text":"Be careful."}]},"#),
     };
     format!(r#"{{"model":"some-model",{more}"{key}":[{messages}],"stream":true}}"#).into_bytes()
 }

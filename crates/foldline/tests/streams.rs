@@ -85,13 +85,22 @@ data: {"type":"response.completed","sequence_number":7,"response":{"id":"resp_1"
 
 "#;
 
-const FORMATS: [Format; 3] = [Format::Anthropic, Format::OpenAiChat, Format::OpenAiResponses];
+const GEMINI: &str = r#"data: {"candidates":[{"content":{"role":"model","parts":[{"text":"hm 🦀","thought":true}]},"index":0}],"usageMetadata":{"promptTokenCount":50},"modelVersion":"gemini-3-pro","responseId":"r1"}
+
+data: {"candidates":[{"content":{"role":"model","parts":[{"text":"Ich lese "}]},"index":0}],"modelVersion":"gemini-3-pro","responseId":"r1"}
+
+data: {"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"read","args":{"p":"日本"}},"thoughtSignature":"c2ln"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":50,"candidatesTokenCount":9,"totalTokenCount":59},"modelVersion":"gemini-3-pro","responseId":"r1"}
+
+"#;
+
+const FORMATS: [Format; 4] = [Format::Anthropic, Format::OpenAiChat, Format::OpenAiResponses, Format::Gemini];
 
 fn sample(format: Format) -> &'static str {
     match format {
         Format::Anthropic => ANTHROPIC,
         Format::OpenAiChat => CHAT,
         Format::OpenAiResponses => RESPONSES,
+        Format::Gemini => GEMINI,
     }
 }
 

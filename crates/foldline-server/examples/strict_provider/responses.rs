@@ -72,6 +72,7 @@ pub(crate) fn body(format: Format, number: usize, answer: &ScriptedAnswer, token
                 "stop_reason": stop, "stop_sequence": null,
                 "usage": { "input_tokens": tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": output } })
         }
+        other => panic!("no script for {other:?}"),
     }
 }
 
@@ -88,6 +89,7 @@ pub(crate) fn events(format: Format, body: &Value, usage: UsageReporting) -> Vec
         Format::OpenAiChat => chat_events(body, usage),
         Format::OpenAiResponses => responses_events(body),
         Format::Anthropic => anthropic_events(body),
+        other => panic!("no script for {other:?}"),
     }
 }
 

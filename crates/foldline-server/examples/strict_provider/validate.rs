@@ -49,6 +49,7 @@ impl RejectedRequest {
             Format::OpenAiChat | Format::OpenAiResponses => {
                 json!({ "error": { "message": self.message, "type": "invalid_request_error", "param": null, "code": code } })
             }
+            other => panic!("no script for {other:?}"),
         }
     }
 }
@@ -80,6 +81,7 @@ impl RequestValidator {
                     "This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} tokens. Please reduce the length of the messages."
                 ),
                 Format::OpenAiResponses => "Your input exceeds the context window of this model.".to_owned(),
+                other => panic!("no script for {other:?}"),
             };
             return Err(RejectedRequest { message, violations: Vec::new(), is_overflow: true, is_stream, tokens });
         }
@@ -132,6 +134,7 @@ impl RequestValidator {
                     }
                 }
             }
+            other => panic!("no script for {other:?}"),
         }
         altered
     }

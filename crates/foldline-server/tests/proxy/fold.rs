@@ -36,6 +36,7 @@ pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
                     { "type": "tool_use", "id": id, "name": "read_file", "input": path }] }),
                 json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
             ]),
+            other => panic!("no script for {other:?}"),
         }
     }
     messages
@@ -52,6 +53,7 @@ pub(crate) fn request_body(format: Format, messages: &[Value]) -> String {
         }
         Format::Anthropic => json!({ "model": "claude-opus-4-6", "max_tokens": 500, "messages": messages, "tools": [
             { "name": "read_file", "input_schema": tool }] }),
+        other => panic!("no script for {other:?}"),
     }
     .to_string()
 }
@@ -61,6 +63,7 @@ pub(crate) fn endpoint(format: Format) -> &'static str {
         Format::OpenAiChat => "/v1/chat/completions",
         Format::OpenAiResponses => "/v1/responses",
         Format::Anthropic => "/v1/messages",
+        other => panic!("no script for {other:?}"),
     }
 }
 

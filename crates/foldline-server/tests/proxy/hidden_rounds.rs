@@ -27,6 +27,7 @@ fn terminals(format: Format) -> &'static [(&'static str, usize)] {
         Format::OpenAiChat => &[(r#""finish_reason":""#, 2), ("[DONE]", 1)],
         Format::OpenAiResponses => &[("event: response.completed", 1)],
         Format::Anthropic => &[(r#""stop_reason":""#, 2), ("event: message_stop", 1)],
+        other => panic!("no script for {other:?}"),
     }
 }
 
@@ -56,6 +57,7 @@ fn result(format: Format, id: &str) -> Value {
         Format::Anthropic => {
             json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": "ok" }] })
         }
+        other => panic!("no script for {other:?}"),
     }
 }
 
@@ -238,6 +240,7 @@ fn buffered_reply(format: Format, text: &str, calls: &[ReplyCall]) -> UpstreamRe
             let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
             json!({ "id": "m", "role": "assistant", "content": blocks, "stop_reason": stop, "usage": { "input_tokens": 9, "output_tokens": 5 } })
         }
+        other => panic!("no script for {other:?}"),
     };
     UpstreamReply::json(body.to_string())
 }
@@ -329,6 +332,7 @@ fn overloaded_stream(format: Format) -> UpstreamReply {
         Format::Anthropic => format!("event: error\ndata: {OVERLOADED}\n\n"),
         Format::OpenAiChat => "data: {\"error\":{\"message\":\"Overloaded\",\"code\":503}}\n\n".into(),
         Format::OpenAiResponses => "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":0,\"response\":{\"id\":\"r\",\"status\":\"failed\",\"output\":[],\"error\":{\"code\":\"server_error\",\"message\":\"Overloaded\"}}}\n\n".into(),
+        other => panic!("no script for {other:?}"),
     }])
 }
 
@@ -412,6 +416,7 @@ async fn persistent_overload_after_text_ends_stream_with_providers_error() {
                 assert_eq!(name, "event: response.failed\n");
                 assert_eq!(data["response"]["error"], json!({ "code": "busy", "message": "Overloaded" }));
             }
+            other => panic!("no script for {other:?}"),
         }
         assert!(got.text().contains("Let me see. ") && !got.text().contains("[DONE]"), "{}", got.text());
         assert_eq!(harness.received().len(), 4);
@@ -484,6 +489,7 @@ async fn response_head_is_sent_before_first_output_of_slow_model() {
             Format::OpenAiChat => r#""role":"assistant""#,
             Format::OpenAiResponses => "response.created",
             Format::Anthropic => "message_start",
+            other => panic!("no script for {other:?}"),
         };
         read_until(&mut response.unwrap(), first_event).await;
     }

@@ -156,6 +156,7 @@ fn tool_call_response(format: Format, name: &str, arguments: &Value) -> String {
             { "type": "function_call", "call_id": "c", "name": name, "arguments": arguments.to_string() }], "usage": usage }),
         Format::Anthropic => json!({ "type": "message", "role": "assistant", "stop_reason": "tool_use", "content": [
             { "type": "tool_use", "id": "c", "name": name, "input": arguments }], "usage": usage }),
+        other => panic!("no script for {other:?}"),
     }
     .to_string()
 }

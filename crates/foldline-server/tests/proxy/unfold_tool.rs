@@ -88,6 +88,7 @@ pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) ->
             );
             events.push(json!({ "type": "message_stop" }));
         }
+        other => panic!("no script for {other:?}"),
     }
     let mut lines: Vec<String> = events
         .iter()
@@ -176,6 +177,7 @@ pub(crate) fn assistant_messages(format: Format, response: &Response<'_>) -> Vec
             let blocks: Vec<Value> = response.message.parts.iter().map(block).collect();
             vec![json!({ "role": "assistant", "content": blocks })]
         }
+        other => panic!("no script for {other:?}"),
     }
 }
 
@@ -301,6 +303,7 @@ async fn call_mixed_with_client_call_is_answered_next_request() {
             Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": "call_shell", "content": "ok" }),
             Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" }),
             Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" }] }),
+            other => panic!("no script for {other:?}"),
         });
         let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
         assert_eq!(parse_stream(format, &got.body).text(), "Done.", "{format:?}");
@@ -517,6 +520,7 @@ async fn rounds_and_requests_share_a_stable_prefix() {
                 Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": id, "content": source }),
                 Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": id, "output": source }),
                 Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
+                other => panic!("no script for {other:?}"),
             });
         }
         let received = harness.received();

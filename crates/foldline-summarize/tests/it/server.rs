@@ -253,6 +253,7 @@ fn response_body(format: Format, text: &str, calls: &[(&str, Value)]) -> String 
             json!({"id": "x", "type": "message", "role": "assistant", "model": "scripted", "content": content,
                 "stop_reason": stop, "usage": {"input_tokens": 100, "output_tokens": 10}})
         }
+        other => panic!("no script for {other:?}"),
     }
     .to_string()
 }

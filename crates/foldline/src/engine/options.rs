@@ -39,6 +39,8 @@ pub struct FoldOptions {
     pub signed_history: bool,
     /// True if the server requires user and assistant messages to alternate.
     pub alternate_roles: bool,
+    /// True if arguments of calls may be folded.
+    pub edit_arguments: bool,
     /// True if the provider requires a turn with open tool calls to start with reasoning.
     pub turn_starts_with_reasoning: bool,
     /// Flag with which the caller stops the fold.
@@ -150,6 +152,7 @@ impl FoldOptions {
             reasoning_retention: ReasoningRetention::KeepAll,
             signed_history: false,
             alternate_roles: false,
+            edit_arguments: true,
             turn_starts_with_reasoning: false,
             cancel: CancelFlag::default(),
         }
@@ -161,6 +164,7 @@ impl FoldOptions {
             reasoning_retention: ReasoningRetention::for_profile(profile),
             signed_history: profile.signs_history(),
             alternate_roles: profile.has(Law::Alternation),
+            edit_arguments: profile.rules().arguments_are_editable,
             turn_starts_with_reasoning: profile.has(Law::ThinkingFirst) && !profile.has(Law::NoManualThinking),
             ..self
         }

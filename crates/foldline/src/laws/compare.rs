@@ -11,6 +11,7 @@ use crate::laws::check::check;
 use crate::laws::law::Law;
 use crate::laws::profile::LawProfile;
 use crate::laws::violation::{LawViolation, RequestLocation, ViolationCollector};
+use crate::wire::request::is_synthetic_id;
 use crate::wire::{JsonValue, Request};
 
 /// Facts about a rewritten request.
@@ -260,7 +261,8 @@ fn check_ids(
         .filter_map(|(_, part)| call_or_result_id(part))
         .for_each(|id| *client_counts.entry(id).or_default() += 1);
     for (at, part) in after.parts() {
-        let Some(id) = call_or_result_id(part) else { continue };
+        // Ids that the request does not contain are numbers, which change when a call is removed.
+        let Some(id) = call_or_result_id(part).filter(|(_, id)| !is_synthetic_id(id)) else { continue };
         match client_counts.get_mut(&id) {
             Some(count) if *count > 0 => *count -= 1,
             _ if injected.contains(id.1) => {}

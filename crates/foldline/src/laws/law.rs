@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::laws::server_kind::ServerKind;
 use crate::wire::Format;
-use Format::{Anthropic, OpenAiChat as Chat, OpenAiResponses as Responses};
+use Format::{Anthropic, Gemini, OpenAiChat as Chat, OpenAiResponses as Responses};
 
 /// The topic of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,15 +83,15 @@ use LawScope::{ApiVersion, Format as In, Model, OpenAi, RewrittenRequest, Server
 use ServerKind::{ChatTemplate, LlamaCpp, Mistral, Vllm};
 
 laws! {
-    CallAnswered Pairing [In(Anthropic) => "A1.1", In(Chat) => "C1.1", In(Responses) => "R1.1"]
+    CallAnswered Pairing [In(Anthropic) => "A1.1", In(Chat) => "C1.1", In(Responses) => "R1.1", In(Gemini) => "G1.1"]
     "call-answered":
-    "Every tool call has a result: in the next user turn (Anthropic), in the tool messages directly after it (Chat), anywhere after it (Responses)."
+    "Every tool call has a result: in the next user turn (Anthropic, Gemini), in the tool messages directly after it (Chat), anywhere after it (Responses)."
 
-    ResultHasCall Pairing [In(Anthropic) => "A1.2", In(Chat) => "C1.2", In(Responses) => "R1.1"]
+    ResultHasCall Pairing [In(Anthropic) => "A1.2", In(Chat) => "C1.2", In(Responses) => "R1.1", In(Gemini) => "G1.3"]
     "result-has-call":
-    "Every tool result answers a call: of the previous turn (Anthropic), of the message before the tool messages (Chat), any call (Responses)."
+    "Every tool result answers a call: of the previous turn (Anthropic, Gemini), of the message before the tool messages (Chat), any call (Responses)."
 
-    OneResult Pairing [In(Anthropic) => "A1.5", In(Chat) => "C1.3", In(Responses) => "R1.1"]
+    OneResult Pairing [In(Anthropic) => "A1.5", In(Chat) => "C1.3", In(Responses) => "R1.1", In(Gemini) => "G1.1"]
     "one-result":
     "A call has at most one result."
 
@@ -127,7 +127,7 @@ laws! {
     "call-role":
     "`tool_use` appears only in assistant messages, `tool_result` only in user messages."
 
-    ResultContent Pairing [In(Anthropic) => "A1.9", In(Chat) => "C1.6", In(Responses) => "R1.3"]
+    ResultContent Pairing [In(Anthropic) => "A1.9", In(Chat) => "C1.6", In(Responses) => "R1.3", In(Gemini) => "G1.4"]
     "result-content":
     "A result contains only what its format allows: text, image, document, search result, tool reference (Anthropic); a string or at least one text part (Chat); a string, or text, image and file parts (Responses)."
 
@@ -167,15 +167,15 @@ laws! {
     "approval-pair":
     "The response to an MCP approval request comes after the request."
 
-    MessagesNotEmpty Roles [In(Anthropic) => "A2.5", In(Chat) => "C2.1"]
+    MessagesNotEmpty Roles [In(Anthropic) => "A2.5", In(Chat) => "C2.1", In(Gemini) => "G2.2"]
     "messages-not-empty":
     "There is at least one message."
 
-    FirstIsUser Roles [In(Anthropic) => "A2.1", At(ChatTemplate, Chat) => "L1.1", At(Mistral, Chat) => "L2"]
+    FirstIsUser Roles [In(Anthropic) => "A2.1", At(ChatTemplate, Chat) => "L1.1", At(Mistral, Chat) => "L2", In(Gemini) => "G1.2"]
     "first-is-user":
     "The first message is a user message (chat templates: the first after the system message)."
 
-    KnownRole Roles [In(Anthropic) => "A2.2", In(Chat) => "C2.1", In(Responses) => "R2.1"]
+    KnownRole Roles [In(Anthropic) => "A2.2", In(Chat) => "C2.1", In(Responses) => "R2.1", In(Gemini) => "G2.1"]
     "known-role":
     "Every message has a role of its format."
 
@@ -203,7 +203,7 @@ laws! {
     "system-first":
     "There is at most one system message, and it is first."
 
-    Alternation Roles [At(ChatTemplate, Chat) => "L1.1"]
+    Alternation Roles [At(ChatTemplate, Chat) => "L1.1", In(Gemini) => "G2.1"]
     "alternation":
     "User and assistant alternate, apart from calls and results."
 
@@ -223,11 +223,11 @@ laws! {
     "one-assistant-at-end":
     "The conversation ends with at most one assistant message."
 
-    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", RewrittenRequest(Responses) => "P4"]
+    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2"]
     "has-content":
     "Every message has content; an assistant message may lack it when it has calls (Chat) or is the last (Anthropic)."
 
-    TextNotBlank Text [In(Anthropic) => "A2.6", RewrittenRequest(Chat) => "P4", RewrittenRequest(Responses) => "P4"]
+    TextNotBlank Text [In(Anthropic) => "A2.6", RewrittenRequest(Chat) => "P4", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2"]
     "text-not-blank":
     "No text block is empty or only whitespace."
 
@@ -283,7 +283,7 @@ laws! {
     "reasoning-returned":
     "If one message with calls carries its reasoning, all of them do."
 
-    ThoughtSignature Reasoning [Model(Chat) => "C3.1b"]
+    ThoughtSignature Reasoning [Model(Chat) => "C3.1b", Model(Gemini) => "G3.1"]
     "thought-signature":
     "Every message with calls since the last user message carries its thought signature."
 
@@ -363,6 +363,10 @@ laws! {
     "function-named":
     "A function tool has a name."
 
+    CachedContentAlone Tools [In(Gemini) => "G5.1"]
+    "cached-content-alone":
+    "With `cachedContent` the request has no instructions, tools or tool configuration of its own."
+
     ArgumentsObject Arguments [In(Anthropic) => "A5.1", At(Vllm, Chat) => "L3", At(LlamaCpp, Chat) => "C5.1", At(ChatTemplate, Chat) => "C5.1", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5"]
     "arguments-object":
     "The arguments of a call are a JSON object."
@@ -431,19 +435,19 @@ laws! {
     "no-user-citations":
     "A text of a user message has no citations."
 
-    LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1"]
+    LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1", RewrittenRequest(Gemini) => "P1"]
     "last-message-kept":
     "The last message is the client's, byte for byte."
 
-    IdsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P5", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5"]
+    IdsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P5", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", RewrittenRequest(Gemini) => "P5"]
     "ids-kept":
     "Every id of a call or a result is the client's (or that of an injected call)."
 
-    NewestTurnKept RewrittenRequest [RewrittenRequest(Anthropic) => "P6", RewrittenRequest(Chat) => "P6", RewrittenRequest(Responses) => "P6"]
+    NewestTurnKept RewrittenRequest [RewrittenRequest(Anthropic) => "P6", RewrittenRequest(Chat) => "P6", RewrittenRequest(Responses) => "P6", RewrittenRequest(Gemini) => "P6"]
     "newest-turn-kept":
     "The newest assistant turn and everything after it are the client's, byte for byte or with all their thinking removed."
 
-    ReasoningKept RewrittenRequest [RewrittenRequest(Anthropic) => "P7", RewrittenRequest(Chat) => "P7", RewrittenRequest(Responses) => "P7"]
+    ReasoningKept RewrittenRequest [RewrittenRequest(Anthropic) => "P7", RewrittenRequest(Chat) => "P7", RewrittenRequest(Responses) => "P7", RewrittenRequest(Gemini) => "P7"]
     "reasoning-kept":
     "Reasoning is the client's, unchanged and in order."
 
@@ -463,11 +467,11 @@ laws! {
     "no-merged-thinking":
     "Two assistant messages that the client separated do not become adjacent when one has thinking."
 
-    ToolsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P8", RewrittenRequest(Chat) => "P8", RewrittenRequest(Responses) => "P8"]
+    ToolsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P8", RewrittenRequest(Chat) => "P8", RewrittenRequest(Responses) => "P8", RewrittenRequest(Gemini) => "P8"]
     "tools-kept":
     "The tools are the client's, followed by the injected tool if there is one."
 
-    OpaqueKept RewrittenRequest [RewrittenRequest(Anthropic) => "P10", RewrittenRequest(Chat) => "P10", RewrittenRequest(Responses) => "P10"]
+    OpaqueKept RewrittenRequest [RewrittenRequest(Anthropic) => "P10", RewrittenRequest(Chat) => "P10", RewrittenRequest(Responses) => "P10", RewrittenRequest(Gemini) => "P10"]
     "opaque-kept":
     "Blocks of server tools, MCP, compaction, fallback and unknown blocks are the client's, byte for byte and in order."
 
@@ -514,6 +518,14 @@ pub(crate) static UNCHECKED_RULES: &[(&str, &str)] = &[
         "Threads: the provider stores the history. Such requests are exempt from the laws on pairing and on the first message.",
     ),
     ("C3.1", "Z.ai and Qwen give worse answers without old reasoning, but refuse nothing."),
+    (
+        "G3.3 to G3.8",
+        "Signatures are opaque: `reasoning-kept` and `opaque-kept` compare with the client's request, and signed parts are never edited.",
+    ),
+    (
+        "G4.1, G5.2",
+        "Only the provider knows if a model combines its own tools with functions; caches are never created.",
+    ),
     ("C4.1", "Tools that appear only in the history need not be declared."),
     ("C8.1", "Token counts: see the model table."),
     (

@@ -121,9 +121,11 @@ fn check_returned_reasoning(request: &Request<'_>, findings: &mut ViolationColle
         }
     }
     if findings.has(Law::ThoughtSignature) {
-        let turn = messages.iter().rposition(|message| message.role == Role::User).map_or(0, |user| user + 1);
+        let is_prompt = |message: &Message<'_>| message.role == Role::User && !message.has_results();
+        let turn = messages.iter().rposition(is_prompt).map_or(0, |user| user + 1);
         for (at, message) in messages.iter().enumerate().skip(turn) {
-            let is_signed = |raw: &str| memmem::find(raw.as_bytes(), b"\"thought_signature\"").is_some();
+            let mentions = |raw: &str, key: &str| memmem::find(raw.as_bytes(), key.as_bytes()).is_some();
+            let is_signed = |raw: &str| mentions(raw, "\"thought_signature\"") || mentions(raw, "\"thoughtSignature\"");
             if has_calls(message) && !request.raw_message(at).is_some_and(is_signed) {
                 findings.report(
                     Law::ThoughtSignature,

@@ -30,6 +30,12 @@ pub(crate) fn check(conversation: &Conversation<'_>, findings: &mut ViolationCol
         let detail = format_args!("the first message has the role {:?}", first.role);
         findings.report(Law::FirstIsUser, RequestLocation::Message(0), detail);
     }
+    if !rules.instructions_are_messages && findings.has(Law::Alternation) {
+        for (at, pair) in messages.windows(2).enumerate().filter(|(_, pair)| pair[0].role == pair[1].role) {
+            let detail = format_args!("two consecutive messages with the role {:?}", pair[1].role);
+            findings.report(Law::Alternation, RequestLocation::Message(at + 1), detail);
+        }
+    }
     if findings.has_any(&[Law::NoSystemMessage, Law::SystemMessagePosition]) {
         check_system_messages(messages, findings);
     }

@@ -8,6 +8,7 @@ use crate::conversation::{Conversation, Message, Part, PartId, ToolDefinition};
 use crate::laws::law::Law;
 use crate::laws::reasoning::thinking_mode;
 use crate::laws::violation::{RequestLocation, ViolationCollector};
+use crate::wire::request::is_set;
 use crate::wire::{JsonObject, JsonValue, Request, parse_document};
 
 /// Maximum number of tools in a request (Chat).
@@ -31,6 +32,17 @@ pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
         if tools.is_empty() && !request.is_continuation() && conversation.messages.iter().any(uses_tools) {
             let place = RequestLocation::Field("tools");
             findings.report(Law::ToolsDeclared, place, "tools are used but none is declared");
+        }
+    }
+    if findings.has(Law::CachedContentAlone) && is_set(request.top_level(), "cachedContent") {
+        for key in ["systemInstruction", "tools", "toolConfig"] {
+            if is_set(request.top_level(), key) {
+                findings.report(
+                    Law::CachedContentAlone,
+                    RequestLocation::Field(key),
+                    "it is part of the cached content",
+                );
+            }
         }
     }
     if findings.has(Law::ReferenceDeclared) {

@@ -8,6 +8,7 @@
 //! Nothing here is part of the product: it is compiled only for tests and with the feature `testing`.
 
 mod anthropic;
+mod gemini;
 mod json;
 mod openai_chat;
 mod openai_responses;
@@ -24,7 +25,8 @@ use proptest::sample::select;
 use crate::testing::sample::{SampleDialect, SampleTurn, SampleWriter, settings, turn};
 use crate::wire::Format;
 
-static SAMPLE_DIALECTS: [&SampleDialect; 3] = [&openai_chat::SAMPLES, &openai_responses::SAMPLES, &anthropic::SAMPLES];
+static SAMPLE_DIALECTS: [&SampleDialect; 4] =
+    [&openai_chat::SAMPLES, &openai_responses::SAMPLES, &anthropic::SAMPLES, &gemini::SAMPLES];
 
 /// Generates a sample of any format with up to a dozen turns.
 pub fn samples() -> impl Strategy<Value = SampleRequest> {

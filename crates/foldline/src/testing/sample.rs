@@ -182,6 +182,10 @@ impl SampleImage {
 }
 
 impl SampleCall {
+    pub(crate) fn name(&self) -> &'static str {
+        TOOL_NAMES[self.tool]
+    }
+
     pub(crate) fn is_free_text(&self, dialect: &SampleDialect) -> bool {
         TOOL_NAMES[self.tool] == FREE_TEXT_TOOL && dialect.has_free_text_tools
     }

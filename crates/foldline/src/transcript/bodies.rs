@@ -56,6 +56,7 @@ fn parse_body(body: &str) -> Result<RecordedSession, Error> {
         wire::Format::OpenAiChat => LogFormat::OpenAiChat,
         wire::Format::OpenAiResponses => LogFormat::OpenAiResponses,
         wire::Format::Anthropic => LogFormat::Anthropic,
+        wire::Format::Gemini => LogFormat::Gemini,
     });
     recording.conversation = request.conversation().clone().into_owned();
     Ok(recording)

@@ -14,4 +14,6 @@ pub enum Format {
     OpenAiResponses,
     /// Anthropic Messages.
     Anthropic,
+    /// Gemini `generateContent`.
+    Gemini,
 }

@@ -3,9 +3,11 @@
 //! What differs between dialects is in a [`RequestSyntax`], one per dialect.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
 
 use crate::conversation::{Conversation, Message, Part, PartId, Role, ToolDefinition};
 use crate::error::Error;
+use crate::wire::endpoint::ConversationEndpoint;
 use crate::wire::format::Format;
 use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, MAX_BODY_BYTES, ReadProgress, ToolsLayout};
 use crate::wire::json::scan::{JsonObject, JsonScanner, JsonValue, field_value};
@@ -26,6 +28,8 @@ pub(crate) struct RequestSyntax {
     pub(crate) parse_instructions: for<'a> fn(&JsonObject<'a>) -> Vec<Part<'a>>,
     /// Parses the declared tools.
     pub(crate) parse_tools: for<'a> fn(&JsonObject<'a>) -> DeclaredTools<'a>,
+    /// Whether calls have ids.
+    pub(crate) call_ids: CallIds,
     /// Paths of the output limit; the first that is set applies.
     pub(crate) output_limit_paths: &'static [&'static [&'static str]],
     /// Returns true if the provider stores the history that this request continues.
@@ -34,6 +38,51 @@ pub(crate) struct RequestSyntax {
     pub(crate) previous_response_field: Option<&'static str>,
     /// Returns true if the provider stores the response to a request with these fields.
     pub(crate) stores_response: fn(&JsonObject<'_>) -> bool,
+}
+
+/// Whether the calls of a dialect have ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallIds {
+    /// Every call has one.
+    Always,
+    /// Calls and results may have none; results then answer calls in order.
+    MayBeMissing,
+}
+
+/// First character of an id that the request does not contain.
+pub(crate) const SYNTHETIC_ID_MARK: char = '#';
+
+/// Returns true if an id was assigned by [`number_calls`].
+pub(crate) fn is_synthetic_id(id: &str) -> bool {
+    id.starts_with(SYNTHETIC_ID_MARK)
+}
+
+/// Assigns ids to calls without one, numbered by name, and to their results: a result without an id (its name after
+/// the mark) answers the first unanswered call of its name. Depends only on earlier messages.
+pub(crate) fn number_calls(messages: &mut [Message<'_>]) {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut open: HashMap<String, VecDeque<String>> = HashMap::new();
+    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+        match part {
+            Part::ToolCall(call) => {
+                if call.id.is_empty() {
+                    let number = counts.entry(call.name.to_string()).or_default();
+                    call.id = Cow::Owned(format!("{SYNTHETIC_ID_MARK}{}.{number}", call.name));
+                    *number += 1;
+                }
+                open.entry(call.name.to_string()).or_default().push_back(call.id.to_string());
+            }
+            Part::ToolResult(result) => match result.call_id.strip_prefix(SYNTHETIC_ID_MARK) {
+                Some(name) => {
+                    if let Some(id) = open.get_mut(name).and_then(VecDeque::pop_front) {
+                        result.call_id = Cow::Owned(id);
+                    }
+                }
+                None => open.values_mut().for_each(|ids| ids.retain(|id| *id != *result.call_id)),
+            },
+            _ => {}
+        }
+    }
 }
 
 /// The declared tools, and the list to which another one can be appended.
@@ -65,6 +114,8 @@ pub struct Request<'a> {
     top_level: JsonObject<'a>,
     /// The injected tool, which every splice appends.
     injected_tool: Option<RequestEdit>,
+    /// Whether the response is a stream, if the path states it.
+    streaming: Option<bool>,
 }
 
 impl<'a> Request<'a> {
@@ -102,7 +153,10 @@ impl<'a> Request<'a> {
         let Some(messages) = messages else {
             return Err(Error::not_a_request(format_args!("field \"{}\" is missing", syntax.list_key)));
         };
-        let ParsedMessages { messages, mut layout, .. } = messages;
+        let ParsedMessages { mut messages, mut layout, .. } = messages;
+        if syntax.call_ids == CallIds::MayBeMissing {
+            number_calls(&mut messages);
+        }
         let tools = (syntax.parse_tools)(&top_level);
         layout.tools = tools.layout;
         let conversation = Conversation {
@@ -111,7 +165,16 @@ impl<'a> Request<'a> {
             tools: tools.definitions,
             messages,
         };
-        Ok(Request { format, body, conversation, layout, top_level, injected_tool: None })
+        Ok(Request { format, body, conversation, layout, top_level, injected_tool: None, streaming: None })
+    }
+
+    /// Adds the facts that the path of the request states: the model, and whether the response is a stream.
+    pub fn with_endpoint(mut self, endpoint: &ConversationEndpoint<'a>) -> Self {
+        if let Some(model) = endpoint.model {
+            self.conversation.model = Some(Cow::Borrowed(model));
+        }
+        self.streaming = endpoint.streaming;
+        self
     }
 
     /// Returns the dialect.
@@ -146,7 +209,7 @@ impl<'a> Request<'a> {
 
     /// Returns true if the client requested a stream.
     pub fn is_streaming(&self) -> bool {
-        self.top_level.get("stream").and_then(JsonValue::bool).unwrap_or(false)
+        self.streaming.or_else(|| self.top_level.get("stream").and_then(JsonValue::bool)).unwrap_or(false)
     }
 
     /// Returns true if the provider stores the history and this body contains only the newest messages
@@ -208,9 +271,11 @@ impl<'a> Request<'a> {
     /// Returns true if the content of a result is a plain string, not a list.
     pub(crate) fn is_string_result(&self, at: PartId) -> bool {
         let part = self.layout.part(at.message, at.part);
-        part.is_some_and(
-            |part| matches!((part.slot, part.inner), (EditSlot::Text(content), [EditSlot::Text(text)]) if content == *text),
-        )
+        part.is_some_and(|part| match (part.slot, part.inner) {
+            (EditSlot::Text(content), [EditSlot::Text(text)]) => content == *text,
+            (EditSlot::ResultObject(_), [EditSlot::Text(_)]) => true,
+            _ => false,
+        })
     }
 
     /// Returns true if the arguments of a call are a string.

@@ -19,7 +19,6 @@ pub(crate) struct ResultSyntax {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnsweredCall<'c> {
     pub(crate) id: &'c str,
-    #[expect(dead_code, reason = "for dialects that match results by name")]
     pub(crate) name: &'c str,
 }
 

@@ -11,6 +11,8 @@ pub(crate) struct DialectRules {
     pub(crate) roles: &'static [Role],
     /// True if instructions are messages; false if they are in a separate field.
     pub(crate) instructions_are_messages: bool,
+    /// False if the provider may compare the arguments of a call with those that the model generated.
+    pub(crate) arguments_are_editable: bool,
     /// Range within which the id of a call must be unique.
     pub(crate) call_id_scope: CallIdScope,
     /// Longest id of a call, in characters.

@@ -1,4 +1,4 @@
-//! Properties of every body and every set of edits, in all three dialects.
+//! Properties of every body and every set of edits, in all dialects.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use crate::conversation::{CallArguments, Conversation, Message, Part, PartId, Ro
 use crate::error::ErrorKind;
 use crate::testing::{SampleRequest, sample_text, samples};
 
-const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+const FORMATS: [Format; 4] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini];
 
 /// Returns the conversation expected after the edits, computed without a body.
 fn expected_after_edits(
@@ -113,6 +113,7 @@ fn samples_with_edits() -> impl Strategy<Value = (SampleRequest, Vec<RequestEdit
                     (1, Part::ToolResult(result)) => {
                         edits.push(RequestEdit::Text { at: id.inner(choose(result.content.len())), text });
                     }
+                    (0 | 1, Part::ToolCall(_)) if !sample.format.dialect().rules.arguments_are_editable => {}
                     (0 | 1, Part::ToolCall(ToolCall { arguments: CallArguments::Json(_), .. })) => {
                         let arguments = serde_json::json!({"folded": text}).to_string();
                         edits.push(RequestEdit::Arguments { at: id, arguments });
@@ -177,7 +178,9 @@ proptest! {
                 let at = PartId::new(at, part);
                 edits.push(match content {
                     Part::Text { .. } | Part::ToolResult(_) => RequestEdit::Text { at, text: EDIT_MARK.into() },
-                    Part::ToolCall(_) => RequestEdit::Arguments { at, arguments: format!("\"{EDIT_MARK}\"") },
+                    Part::ToolCall(_) if sample.format.dialect().rules.arguments_are_editable => {
+                        RequestEdit::Arguments { at, arguments: format!("\"{EDIT_MARK}\"") }
+                    }
                     _ => continue,
                 });
             }
@@ -456,7 +459,7 @@ fn messages_of_changing_length_are_all_read() {
     for lengths in [[1, 2_000], [2_000, 1]] {
         let messages: Vec<String> = (0..3_000).map(|at| message(lengths[usize::from(at >= 300)] + at % 7)).collect();
         let body = format!("[{}]", messages.join(","));
-        for format in FORMATS {
+        for format in FORMATS.into_iter().filter(|format| *format != Format::Gemini) {
             let request = Request::parse(format, body.as_bytes()).unwrap();
             assert_eq!(request.conversation().messages.len(), 3_000);
             assert!((0..3_000).all(|at| request.raw_message(at) == Some(&messages[at])));
@@ -546,6 +549,8 @@ fn dialect_of_a_body_is_detected() {
             r#"[{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use"}]}]"#,
             Some(Format::Anthropic),
         ),
+        (r#"{"contents":[{"parts":[{"text":"hi"}]}]}"#, Some(Format::Gemini)),
+        (r#"[{"role":"model","parts":[]}]"#, Some(Format::Gemini)),
         (r#"{"messages":[{"role":"developer","content":"x"}]}"#, Some(Format::OpenAiChat)),
         (r#"{"messages":[{"role":"user","content":"x"}]}"#, Some(Format::OpenAiChat)),
         (r#"{}"#, Some(Format::OpenAiChat)),

@@ -114,7 +114,8 @@ impl<'v> PassView<'v> {
         let is_aged =
             self.age(segment) >= retention_calls(self.options, segment) || segment.at.message < self.keep_share_start;
         let may_change = self.edit_from..self.newest_round_start;
-        is_aged && may_change.contains(&segment.at.message) && !self.options.pins.matches(segment)
+        let may_edit = segment.kind != SegmentKind::Arguments || self.options.edit_arguments;
+        is_aged && may_edit && may_change.contains(&segment.at.message) && !self.options.pins.matches(segment)
     }
 
     /// Returns the segments of a range of messages.

@@ -943,6 +943,14 @@ fn media() -> Vec<LawExample> {
     ]
 }
 
+fn gemini() -> Vec<LawExample> {
+    let body = |fields: &str| {
+        format!(r#"{{"cachedContent":"cachedContents/c",{fields}"contents":[{{"parts":[{{"text":"go"}}]}}]}}"#)
+    };
+    let tools = r#""tools":[{"functionDeclarations":[{"name":"sh"}]}],"#;
+    vec![example(Law::CachedContentAlone, Format::Gemini, body(""), body(tools))]
+}
+
 fn api_versions() -> Vec<LawExample> {
     let body = |version: &str, fields: &str, user: &str, assistant: &str| {
         let fields = format!(r#""anthropic_version":"{version}",{fields}"#);
@@ -976,10 +984,21 @@ impl LawExample {
 }
 
 fn all_examples() -> Vec<LawExample> {
-    [pairing(), roles(), texts(), reasoning(), tools(), arguments(), cache_breakpoints(), media(), api_versions()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        pairing(),
+        roles(),
+        texts(),
+        reasoning(),
+        tools(),
+        arguments(),
+        cache_breakpoints(),
+        media(),
+        gemini(),
+        api_versions(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn truncated(body: &str) -> String {

@@ -3,6 +3,7 @@
 //! A new dialect is a folder, an identifier in [`Format`] and a row in [`DIALECTS`].
 
 pub(crate) mod anthropic;
+pub(crate) mod gemini;
 pub(crate) mod openai;
 pub(crate) mod openai_chat;
 pub(crate) mod openai_responses;
@@ -15,7 +16,8 @@ use crate::wire::json::scan::{JsonObject, parse_document};
 use crate::wire::request::utf8_text;
 
 /// All dialects, in the order of [`Format`].
-pub(crate) static DIALECTS: [&Dialect; 3] = [&openai_chat::DIALECT, &openai_responses::DIALECT, &anthropic::DIALECT];
+pub(crate) static DIALECTS: [&Dialect; 4] =
+    [&openai_chat::DIALECT, &openai_responses::DIALECT, &anthropic::DIALECT, &gemini::DIALECT];
 
 impl Format {
     /// Returns the row of the table of dialects.

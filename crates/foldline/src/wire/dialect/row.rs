@@ -81,8 +81,8 @@ impl Dialect {
         (self.errors.body)(self.error_kind(status), message)
     }
 
-    /// Returns the path of a turn, after the base URL and its version.
-    pub fn turn_path(&self) -> &'static str {
-        self.compose.path
+    /// Returns the path of a turn with a model, after the base URL and its version.
+    pub fn turn_path(&self, model: &str) -> String {
+        self.compose.path.replace("{model}", model)
     }
 }

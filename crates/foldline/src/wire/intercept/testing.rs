@@ -1,4 +1,4 @@
-//! Scripted answers in all three formats, and test clients as strict as the official libraries.
+//! Scripted answers in all formats, and test clients as strict as the official libraries.
 
 use serde_json::{Value, json};
 
@@ -53,10 +53,12 @@ pub(crate) fn scripted_stream(format: Format, script: &ScriptedResponse) -> Vec<
         Format::Anthropic => anthropic_frames(script),
         Format::OpenAiChat => chat_frames(script),
         Format::OpenAiResponses => responses_frames(script),
+        Format::Gemini => gemini_frames(script),
     };
+    let has_names = matches!(format, Format::Anthropic | Format::OpenAiResponses);
     let mut bytes = String::new();
     for (name, data) in frames {
-        if format != Format::OpenAiChat {
+        if has_names {
             bytes += &format!("event: {name}\n");
         }
         bytes += &format!("data: {data}\n\n");
@@ -232,6 +234,62 @@ fn responses_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     frames.into_iter().map(with_event_name).collect()
 }
 
+fn gemini_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
+    let chunk = |parts: Value| json!({"candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}], "usageMetadata": {"promptTokenCount": script.input, "totalTokenCount": script.input}, "modelVersion": "m", "responseId": script.id});
+    let mut frames = Vec::new();
+    for output in &script.outputs {
+        match output {
+            ScriptedOutput::Reasoning(text, seal) => {
+                frames.extend(halves(text).iter().map(|part| chunk(json!([{"text": part, "thought": true}]))));
+                frames.push(chunk(json!([{"text": "", "thought": true, "thoughtSignature": seal}])));
+            }
+            ScriptedOutput::Text(text) => {
+                frames.extend(halves(text).iter().map(|part| chunk(json!([{"text": part}]))));
+            }
+            ScriptedOutput::Call(id, name, arguments) => {
+                let args: Value = serde_json::from_str(arguments).unwrap();
+                frames.push(chunk(json!([{"functionCall": {"id": id, "name": name, "args": args}}])));
+            }
+            ScriptedOutput::Unknown => frames.push(chunk(json!([{"hologram": "x"}]))),
+        }
+    }
+    let mut last = chunk(json!([]));
+    last["candidates"][0]["finishReason"] =
+        json!(if script.stop == ScriptedStop::Length { "MAX_TOKENS" } else { "STOP" });
+    let total = script.input + script.output;
+    last["usageMetadata"] =
+        json!({"promptTokenCount": script.input, "candidatesTokenCount": script.output, "totalTokenCount": total});
+    frames.push(last);
+    frames.into_iter().map(with_event_name).collect()
+}
+
+/// Parts are appended in order; the last chunk has the finish reason.
+fn read_gemini_frames(frames: &[Value]) -> ClientAnswer {
+    let mut answer = ClientAnswer::default();
+    for frame in frames {
+        assert!(answer.stop.is_empty(), "{frame} after the end");
+        let id = frame["responseId"].as_str().unwrap();
+        assert!(answer.id.is_empty() || answer.id == id, "the id changes to {id}");
+        answer.id = id.to_owned();
+        let candidate = &frame["candidates"][0];
+        for part in candidate["content"]["parts"].as_array().unwrap() {
+            let into = if part["thought"] == true { &mut answer.reasoning } else { &mut answer.text };
+            append_text(into, &part["text"]);
+            answer.signatures.extend(part["thoughtSignature"].as_str().map(str::to_owned));
+            let call = &part["functionCall"];
+            if call.is_object() {
+                answer.calls.push(format!("{} {} {}", call["id"], call["name"], json!(call["args"].to_string())));
+            }
+        }
+        append_text(&mut answer.stop, &candidate["finishReason"]);
+        let usage = &frame["usageMetadata"];
+        answer.input = usage["promptTokenCount"].as_u64().unwrap();
+        answer.output = usage["candidatesTokenCount"].as_u64().unwrap_or(0);
+    }
+    assert!(!answer.stop.is_empty(), "no end");
+    answer
+}
+
 /// Reads a stream as the official client does, and panics where that client would fail.
 pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
     let text = std::str::from_utf8(bytes).unwrap();
@@ -244,7 +302,7 @@ pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
             continue;
         }
         let data: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("{error} in {data}"));
-        if format != Format::OpenAiChat {
+        if matches!(format, Format::Anthropic | Format::OpenAiResponses) {
             assert_eq!(field("event: "), data["type"].as_str(), "{frame}");
         }
         frames.push(data);
@@ -253,6 +311,7 @@ pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
         Format::Anthropic => read_anthropic_frames(&frames),
         Format::OpenAiChat => read_chat_frames(&frames),
         Format::OpenAiResponses => read_responses_frames(&frames),
+        Format::Gemini => read_gemini_frames(&frames),
     }
 }
 

@@ -3,7 +3,7 @@
 mod bodies;
 pub(crate) mod properties;
 
-use crate::wire::Format::{Anthropic, OpenAiChat, OpenAiResponses};
+use crate::wire::Format::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
 use crate::wire::intercept::testing::{
     ClientAnswer, ScriptedOutput, ScriptedResponse, ScriptedStop, TOOL_NAME, read_as_client, scripted_stream,
 };
@@ -12,7 +12,7 @@ use crate::wire::intercept::{
 };
 use crate::wire::{ApiError, Format};
 
-const FORMATS: [Format; 3] = [Anthropic, OpenAiChat, OpenAiResponses];
+const FORMATS: [Format; 4] = [Anthropic, OpenAiChat, OpenAiResponses, Gemini];
 
 fn script(
     id: &'static str,
@@ -71,6 +71,8 @@ fn stop_reason(format: Format, end: ScriptedStop) -> &'static str {
         (OpenAiChat, ScriptedStop::Length) => "length",
         (OpenAiResponses, ScriptedStop::Answer | ScriptedStop::Calls) => "completed",
         (OpenAiResponses, ScriptedStop::Length) => "max_output_tokens",
+        (Gemini, ScriptedStop::Answer | ScriptedStop::Calls) => "STOP",
+        (Gemini, ScriptedStop::Length) => "MAX_TOKENS",
     }
 }
 
@@ -86,7 +88,7 @@ fn without_a_hidden_call_every_byte_is_forwarded() {
         ScriptedOutput::Unknown,
         ScriptedOutput::Call("c", "read", "{}"),
     ];
-    for format in [Anthropic, OpenAiChat] {
+    for format in [Anthropic, OpenAiChat, Gemini] {
         let round = script("r1", &outputs, ScriptedStop::Calls, 50, 7);
         let played = play(format, std::slice::from_ref(&round));
         assert_eq!(played.bytes, scripted_stream(format, &round));
@@ -129,7 +131,8 @@ fn text_before_and_after_the_call_becomes_one_answer() {
         assert_eq!((usage.input, usage.output, usage.context_tokens()), (260, 29, 160), "usage covers both rounds");
         assert_eq!(played.intercepted[0].calls[0].id, "h");
         assert_eq!(played.intercepted[0].calls[0].arguments, r#"{"handle":"x"}"#);
-        assert_eq!(played.intercepted[0].position, if format == OpenAiChat { 12 } else { 1 });
+        let counts_bytes = matches!(format, OpenAiChat | Gemini);
+        assert_eq!(played.intercepted[0].position, if counts_bytes { 12 } else { 1 });
     }
 }
 
@@ -181,7 +184,7 @@ fn two_hidden_calls_in_a_round_are_answered_together() {
         assert_eq!(ids, ["h1", "h2"]);
         let continuation = played.intercepted[0].continuation(&["one", "two"]);
         let expected = match format {
-            Anthropic => 2,
+            Anthropic | Gemini => 2,
             OpenAiChat => 3,
             OpenAiResponses => 5,
         };
@@ -257,7 +260,8 @@ fn leading_hidden_call_leaves_no_index_gap() {
 
 #[test]
 fn truncated_hidden_call_is_ignored() {
-    for format in FORMATS {
+    // The calls of Gemini arrive whole.
+    for format in FORMATS.into_iter().filter(|format| *format != Gemini) {
         let outputs = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"#)];
         let played = play(format, &[script("r1", &outputs, ScriptedStop::Length, 100, 20)]);
         assert_eq!(played.answer.text, "a", "{format:?}");
@@ -318,6 +322,9 @@ fn reasoning_keeps_signatures_and_is_returned_verbatim() {
             }
             OpenAiResponses => {
                 "{\"encrypted_content\":\"seal1\",\"id\":\"r1_0\",\"summary\":[{\"text\":\"first \",\"type\":\"summary_text\"}],\"type\":\"reasoning\"}\n{\"arguments\":\"{\\\"a\\\": 1}\",\"call_id\":\"h\",\"id\":\"r1_1\",\"name\":\"unfold\",\"type\":\"function_call\"}"
+            }
+            Gemini => {
+                r#"{"role":"model","parts":[{"text":"first ","thought":true},{"text":"","thought":true,"thoughtSignature":"seal1"},{"functionCall":{"args":{"a":1},"id":"h","name":"unfold"}}]}"#
             }
         };
         assert_eq!(turn, expected);
@@ -384,6 +391,7 @@ fn error_frame(format: Format) -> &'static str {
         }
         OpenAiChat => "data: {\"error\":{\"message\":\"busy\"}}\n\n",
         OpenAiResponses => "event: error\ndata: {\"type\":\"error\",\"message\":\"busy\"}\n\n",
+        Gemini => "data: {\"error\":{\"code\":503,\"message\":\"busy\",\"status\":\"UNAVAILABLE\"}}\n\n",
     }
 }
 
@@ -424,7 +432,11 @@ fn later_round_failing_before_output_can_be_retried() {
         assert_eq!(interrupted.error_bytes, error_frame(format).as_bytes());
 
         let stream = scripted_stream(format, &answer);
-        let opening = stream.windows(2).position(|pair| pair == b"\n\n").unwrap() + 2;
+        // The first chunk of Gemini is already output.
+        let opening = match format {
+            Gemini => 0,
+            _ => stream.windows(2).position(|pair| pair == b"\n\n").unwrap() + 2,
+        };
         splicer.push(&stream[..opening], &mut bytes);
         splicer.push(b": keep-alive\n\n", &mut Vec::new());
         assert_eq!(splicer.end_round(&mut bytes).expect_interrupted(), InterruptedRound::default(), "{format:?}");
@@ -478,7 +490,7 @@ fn output_is_shown_once_the_model_generates_it() {
         .unwrap();
         let (opening, rest) = round.split_at(round.find("\n\n").unwrap() + 2);
         splicer.push(opening.as_bytes(), &mut bytes);
-        assert!(!splicer.shows_output(), "{format:?}");
+        assert_eq!(splicer.shows_output(), format == Gemini, "{format:?}: the first chunk of Gemini is output");
         splicer.push(rest.as_bytes(), &mut bytes);
         assert!(splicer.shows_output());
     }
@@ -497,7 +509,8 @@ fn hidden_call_shows_no_output() {
             &mut bytes,
         );
         assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
-        assert!(!splicer.shows_output() && !bytes.is_empty(), "{format:?}");
+        // Gemini does not announce a response.
+        assert!(!splicer.shows_output() && (format == Gemini || !bytes.is_empty()), "{format:?}");
         assert_eq!(splicer.usage().unwrap().output, 20, "{format:?}");
         splicer.push(
             &scripted_stream(format, &script("r2", &[ScriptedOutput::Text("x")], ScriptedStop::Answer, 100, 20)),
@@ -523,6 +536,7 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
                 Anthropic => "\"stop_reason\":\"",
                 OpenAiChat => "\"finish_reason\":\"",
                 OpenAiResponses => "response.completed",
+                Gemini => "\"finishReason\":\"",
             };
             let first = scripted_stream(
                 format,

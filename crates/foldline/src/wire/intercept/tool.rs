@@ -31,7 +31,8 @@ impl InjectedTool<'_> {
         let is_taken = tools.iter().any(|tool| tool.name == self.name);
         // Tools without a name run at the provider, and some models do not mix them with others.
         let only_hosted = tools.iter().all(|tool| tool.name.is_empty());
-        let several = request.top_level().get("n").and_then(JsonValue::u64).is_some_and(|choices| choices > 1);
+        let choices = [&["n"][..], &["generationConfig", "candidateCount"]];
+        let several = choices.iter().any(|path| request.top_level().u64(path).is_some_and(|choices| choices > 1));
         // A background response is fetched later, by a path on which hidden calls are not removed.
         let is_background = request.top_level().get("background").and_then(JsonValue::bool).unwrap_or(false);
         // A chain of responses sends its tools with every request, and had the tool injected in the first. In other

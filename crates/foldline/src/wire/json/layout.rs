@@ -120,6 +120,8 @@ pub(crate) enum EditSlot {
     Json(CompactSpan),
     /// Replaced by a whole text block: an image or a file.
     Block(CompactSpan),
+    /// Replaced by the same object with another output: a result whose output is a JSON object (Gemini).
+    ResultObject(CompactSpan),
 }
 
 impl BodyLayout {

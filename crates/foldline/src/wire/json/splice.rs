@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::conversation::{PartId, Role};
 use crate::error::Error;
 use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, PartView};
-use crate::wire::json::scan::{ByteSpan, parse_document_at_depth};
+use crate::wire::json::scan::{ByteSpan, JsonObject, JsonValue, parse_document_at_depth};
 use crate::wire::json::string::encode;
 
 /// One edit of a request. All positions refer to the original request, whatever the other edits do.
@@ -59,6 +59,8 @@ pub enum RequestEdit {
 pub(crate) struct EditSyntax {
     /// Returns the block of a text, which replaces an image or a file.
     pub(crate) text_block: fn(&str) -> String,
+    /// Returns an object that contains a result, with this text as its output.
+    pub(crate) result_object: fn(&JsonObject<'_>, &str) -> String,
     /// Returns a message of one text; `None` if the role cannot have one.
     pub(crate) text_message: fn(Role, &str) -> Option<String>,
 }
@@ -90,7 +92,7 @@ pub(crate) fn splice<'a, 'e>(
 
     for edit in edits {
         match edit {
-            RequestEdit::Text { at, text } => changes.push(text_replacement(syntax, layout, *at, text)?),
+            RequestEdit::Text { at, text } => changes.push(text_replacement(body, syntax, layout, *at, text)?),
             RequestEdit::Arguments { at, arguments } => changes.push(arguments_replacement(layout, *at, arguments)?),
             RequestEdit::DropPart(at) => {
                 if part_view(layout, *at)?.element.is_none() || at.inner.is_some() {
@@ -166,6 +168,7 @@ fn edit_slot(layout: &BodyLayout, at: PartId) -> Result<EditSlot, Error> {
 }
 
 fn text_replacement<'e>(
+    body: &str,
     syntax: &EditSyntax,
     layout: &BodyLayout,
     at: PartId,
@@ -180,6 +183,10 @@ fn text_replacement<'e>(
         EditSlot::Text(slot_span) => Ok(ByteReplacement { span: slot_span.span(), replacement: encode(text).into() }),
         EditSlot::Block(slot_span) => {
             Ok(ByteReplacement { span: slot_span.span(), replacement: (syntax.text_block)(text).into() })
+        }
+        EditSlot::ResultObject(slot_span) => {
+            let object = JsonValue { body, span: slot_span.span() }.object();
+            Ok(ByteReplacement { span: slot_span.span(), replacement: (syntax.result_object)(&object, text).into() })
         }
         EditSlot::Fixed | EditSlot::Json(_) | EditSlot::JsonInString(_) | EditSlot::TextArguments(_) => {
             Err(Error::bad_edit(format_args!("part {at} has no text that can be replaced")))
@@ -208,7 +215,7 @@ fn arguments_replacement<'e>(
         EditSlot::TextArguments(slot_span) => {
             Ok(ByteReplacement { span: slot_span.span(), replacement: encode(arguments).into() })
         }
-        EditSlot::Fixed | EditSlot::Text(_) | EditSlot::Block(..) => {
+        EditSlot::Fixed | EditSlot::Text(_) | EditSlot::Block(..) | EditSlot::ResultObject(_) => {
             Err(Error::bad_edit(format_args!("part {at} has no arguments that can be replaced")))
         }
     }

@@ -95,8 +95,9 @@ impl ApiError {
             return Some(Self::from_error_value(error, &object));
         }
         let says_so = |key| object.string(key).as_deref() == Some("error");
-        let answers =
-            ["choices", "content", "output", "id", "usage"].iter().any(|key| object.get_non_null(key).is_some());
+        let answers = ["choices", "content", "output", "candidates", "id", "usage"]
+            .iter()
+            .any(|key| object.get_non_null(key).is_some());
         if answers && !says_so("type") && !says_so("object") { None } else { Self::from_top_level_fields(&object) }
     }
 

@@ -3,6 +3,7 @@
 //! Each frame yields normalized events together with its bytes and the provider's index. At the end the reader returns
 //! the same [`Response`] that a JSON body would have given. The memory kept for it is bounded.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::conversation::{Message, Part, Role};
@@ -386,9 +387,19 @@ impl ResponseBuilder {
 
     /// Records the start of the response, or repeated identity fields.
     pub(crate) fn record_start(&mut self, response: &JsonObject<'_>, out: &mut Vec<StreamEvent>) {
-        let text = |key| response.string(key).filter(|text| !text.is_empty()).map(|text| text.into_owned());
-        self.id = self.id.take().or_else(|| text("id"));
-        self.model = self.model.take().or_else(|| text("model"));
+        self.record_identity(response.string("id"), response.string("model"), out);
+    }
+
+    /// Records the id and the model of the response.
+    pub(crate) fn record_identity(
+        &mut self,
+        id: Option<Cow<'_, str>>,
+        model: Option<Cow<'_, str>>,
+        out: &mut Vec<StreamEvent>,
+    ) {
+        let text = |value: Option<Cow<'_, str>>| value.filter(|text| !text.is_empty()).map(Cow::into_owned);
+        self.id = self.id.take().or_else(|| text(id));
+        self.model = self.model.take().or_else(|| text(model));
         if !std::mem::replace(&mut self.started, true) {
             out.push(StreamEvent::Started { id: self.id.clone(), model: self.model.clone() });
         }

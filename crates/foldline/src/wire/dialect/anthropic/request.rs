@@ -14,7 +14,7 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::json::string::encode;
-use crate::wire::request::{RequestSyntax, instruction_parts, parse_role, parse_tool_list};
+use crate::wire::request::{CallIds, RequestSyntax, instruction_parts, parse_role, parse_tool_list};
 use crate::wire::result::ResultSyntax;
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
@@ -24,6 +24,7 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_string_input: None,
     parse_instructions: |top_level| instruction_parts(top_level, "system", block_part),
     parse_tools: parse_tool_list,
+    call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
     is_continuation: |request| {
         let thread = request.top_level().object("thread");
@@ -43,6 +44,7 @@ pub(crate) const EDITS: EditSyntax = EditSyntax {
         };
         Some(format!(r#"{{"role":"{name}","content":{}}}"#, encode(text)))
     },
+    result_object: |_, text| encode(text),
 };
 
 pub(crate) const RESULTS: ResultSyntax = ResultSyntax {

@@ -15,7 +15,7 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::json::string::encode;
-use crate::wire::request::{Request, RequestSyntax, parse_role, parse_tool_list};
+use crate::wire::request::{CallIds, Request, RequestSyntax, parse_role, parse_tool_list};
 use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 /// Field names of readable reasoning on different servers.
@@ -30,14 +30,18 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_string_input: None,
     parse_instructions: |_| Vec::new(),
     parse_tools: parse_tool_list,
+    call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
     is_continuation: |_| false,
     previous_response_field: None,
     stores_response: |_| false,
 };
 
-pub(crate) const EDITS: EditSyntax =
-    EditSyntax { text_block: |text| format!(r#"{{"type":"text","text":{}}}"#, encode(text)), text_message };
+pub(crate) const EDITS: EditSyntax = EditSyntax {
+    text_block: |text| format!(r#"{{"type":"text","text":{}}}"#, encode(text)),
+    text_message,
+    result_object: |_, text| encode(text),
+};
 
 pub(crate) const RESULTS: ResultSyntax = ResultSyntax {
     result_json: |call, text| {

@@ -16,7 +16,7 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::json::string::encode;
-use crate::wire::request::{Request, RequestSyntax, instruction_parts, is_set, parse_role, parse_tool_list};
+use crate::wire::request::{CallIds, Request, RequestSyntax, instruction_parts, is_set, parse_role, parse_tool_list};
 use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
@@ -26,14 +26,18 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_string_input: Some(parse_string_input),
     parse_instructions: |top_level| instruction_parts(top_level, "instructions", block_part),
     parse_tools: parse_tool_list,
+    call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
     is_continuation,
     previous_response_field: Some("previous_response_id"),
     stores_response: |top_level| top_level.get("store").and_then(JsonValue::bool) != Some(false),
 };
 
-pub(crate) const EDITS: EditSyntax =
-    EditSyntax { text_block: |text| format!(r#"{{"type":"input_text","text":{}}}"#, encode(text)), text_message };
+pub(crate) const EDITS: EditSyntax = EditSyntax {
+    text_block: |text| format!(r#"{{"type":"input_text","text":{}}}"#, encode(text)),
+    text_message,
+    result_object: |_, text| encode(text),
+};
 
 pub(crate) const RESULTS: ResultSyntax = ResultSyntax {
     result_json: |call, text| {

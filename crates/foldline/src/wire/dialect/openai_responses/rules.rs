@@ -10,6 +10,7 @@ pub(crate) const RULES: DialectRules = DialectRules {
     result_placement: ResultPlacement::AnywhereAfter,
     roles: &[Role::User, Role::Assistant, Role::System, Role::Developer, Role::Tool],
     instructions_are_messages: false,
+    arguments_are_editable: true,
     call_id_scope: CallIdScope::Request,
     max_call_id_chars: Some(64),
     max_tool_name_chars: 64,

@@ -23,6 +23,10 @@ fn scripted_body(format: Format, script: &ScriptedResponse) -> Vec<u8> {
             let items: Vec<serde_json::Value> = turn.iter().map(|item| serde_json::from_str(item).unwrap()).collect();
             serde_json::json!({"id": script.id, "created_at": script.input, "status": "completed", "tools": [{"type": "function", "name": TOOL_NAME}], "output": items, "usage": {"input_tokens": script.input, "output_tokens": script.output, "total_tokens": total}})
         }
+        Gemini => {
+            let content: serde_json::Value = serde_json::from_str(&turn[0]).unwrap();
+            serde_json::json!({"responseId": script.id, "candidates": [{"index": 0, "content": content, "finishReason": stop_reason(format, script.stop)}], "usageMetadata": {"promptTokenCount": script.input, "candidatesTokenCount": script.output, "totalTokenCount": total}})
+        }
     };
     let bytes = json.to_string().into_bytes();
     Response::parse(format, &bytes).unwrap();
@@ -87,7 +91,7 @@ fn rounds_are_merged_into_one_body() {
 #[test]
 fn body_without_a_hidden_call_is_unchanged() {
     use crate::wire::{BodyOutcome, BodySplicer};
-    for format in [Anthropic, OpenAiChat] {
+    for format in [Anthropic, OpenAiChat, Gemini] {
         let body = scripted_body(
             format,
             &script(
