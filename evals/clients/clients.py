@@ -37,7 +37,11 @@ def sdk(api, way, model):
 
 
 def framework(name, api, model):
-    return lambda env: [[env.python, os.path.join(HERE, "frameworks.py"), name, api, env.base, model]]
+    def commands(env):
+        env.variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+        return [[env.python, os.path.join(HERE, "frameworks.py"), name, api, env.base, model]]
+
+    return commands
 
 
 def package(name, api, model, **variables):
@@ -111,12 +115,12 @@ def pi(api, model):
 
 def cline(provider, model):
     def commands(env):
-        base = env.base if provider == "anthropic" else env.base + "/v1"
-        cli = [env.npm("cline")]
-        return [
-            cli + ["auth", "--provider", provider, "--apikey", "fake", "--modelid", model, "--baseurl", base],
-            cli + ["--auto-approve", "true", TASK],
-        ]
+        base = env.base + ("" if provider == "anthropic" else "/v1")
+        settings = {"provider": provider, "apiKey": "fake", "model": model, "baseUrl": base}
+        entry = {"settings": settings, "updatedAt": "2026-01-01T00:00:00.000Z", "tokenSource": "manual"}
+        providers = {"version": 1, "lastUsedProvider": provider, "modes": {}, "providers": {provider: entry}}
+        env.write(".cline/data/settings/providers.json", providers)
+        return [[env.npm("cline"), "--auto-approve", "true", TASK]]
 
     return commands
 
@@ -129,6 +133,7 @@ def mini(env):
         MSWEA_CONFIGURED="true",
         MSWEA_COST_TRACKING="ignore_errors",
         MSWEA_SILENT_STARTUP="1",
+        LITELLM_LOCAL_MODEL_COST_MAP="True",
     )
     program = os.path.join(env.installed, "mini", "bin", "mini")
     output = os.path.join(env.folder, "trajectory.json")
@@ -137,11 +142,14 @@ def mini(env):
 
 def aider(turns):
     def commands(env):
-        env.variables.update(OPENAI_API_BASE=env.base + "/v1", OPENAI_API_KEY="fake")
+        env.variables.update(OPENAI_API_BASE=env.base + "/v1", OPENAI_API_KEY="fake", LITELLM_LOCAL_MODEL_COST_MAP="True")
         flags = ["--no-git", "--yes-always", "--no-check-update", "--no-show-model-warnings", "--analytics-disable"]
         flags += ["--max-chat-history-tokens", "1000000", "--no-fancy-input", "--no-pretty"]
-        prompts = env.write("prompts", "".join(f"/ask {AIDER_TASK if at == 0 else f'Continue with step {at}.'}\n" for at in range(turns)))
+        prompts = [AIDER_TASK] + [f"Continue with step {at}." for at in range(1, turns)]
+        # It reads one prompt per line from standard input, and ends with it.
+        path = env.write("prompts", "\n".join(prompts) + "\n")
         program = os.path.join(env.installed, "aider", "bin", "aider")
-        return [[program, "--model", "openai/gpt-4o", *flags, "--load", prompts, "--exit"]]
+        redirected = ["sh", "-c", 'input=$1; shift; exec "$@" < "$input"', "sh", path]
+        return [[*redirected, program, "--model", "openai/gpt-4o", "--chat-mode", "ask", *flags]]
 
     return commands

@@ -1,5 +1,6 @@
 """Measures of a session: what the client sent, compared with what the provider received."""
 
+import itertools
 import json
 import re
 
@@ -64,12 +65,13 @@ def texts(content):
 
 
 # Fields that are not part of a prompt: a client of the Responses API may leave out those that it received.
-UNSEEN = {"cache_control", "id", "status", "logprobs", "annotations"}
+UNSEEN = {"cache_control", "status", "logprobs", "annotations"}
 
 
 def plain(value):
     if isinstance(value, dict):
-        value = {name: plain(it) for name, it in value.items() if name not in UNSEEN and it is not None}
+        unseen = UNSEEN | {"id"} if value.get("type") in ("message", "reasoning", "function_call") else UNSEEN
+        value = {name: plain(it) for name, it in value.items() if name not in unseen and it is not None}
         if isinstance(value.get("content"), str) and "role" in value:
             value["content"] = [{"type": "text", "text": value["content"]}]
         return value
@@ -114,18 +116,23 @@ def left_out(found, sent):
 def hidden_pairs(received):
     """Returns how many hidden pairs are in the next request of the client, and how many should be.
 
-    A pair whose round never succeeded does not count: the client repeats its request, and the model starts over.
+    A pair whose round never succeeded does not count: the client repeats its request, and the model starts over. Nor
+    does a pair that a crease folded, where the request changes before the pair.
     """
     kept = due = 0
-    for at, (note, _) in enumerate(received):
-        ids = [call["id"] for call in note.get("calls", []) if call["name"] == "unfold"]
+    for at, (note, body) in enumerate(received):
+        calls = note.get("calls", [])
+        ids = [call["id"].encode() for call in calls if call["name"] == "unfold"]
         later = [it for it in received[at + 1 :] if it[0]["conversation"] == note["conversation"] and it[1].has_tools]
-        if len(ids) == len(note.get("calls", [])) and not (later and later[0][0]["hidden"]):
+        rounds = list(itertools.takewhile(lambda it: it[0]["hidden"], later))
+        if not ids or len(rounds) == len(later) or (len(ids) == len(calls) and not rounds):
             continue
-        following = next((body for it, body in later if not it["hidden"]), None)
-        if following is not None:
-            due += len(ids)
-            kept += sum(following.data.count(it.encode()) >= 2 for it in ids)
+        before, following = rounds[-1][1] if rounds else body, later[len(rounds)][1]
+        elements = before.elements()
+        position = next((index for index, it in enumerate(elements) if any(call in it.encode() for call in ids)), len(elements))
+        is_folded = following.elements()[:position] != elements[:position]
+        found = sum(following.data.count(it) >= 2 for it in ids)
+        kept, due = kept + found, due + (found if is_folded else len(ids))
     return kept, due
 
 

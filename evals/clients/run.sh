@@ -24,7 +24,7 @@ environment() {
     fi
 }
 environment python -r "$here/requirements.txt"
-environment mini mini-swe-agent
+environment mini mini-swe-agent mcp
 environment aider aider-chat setuptools
 if [ ! -x "$installed/npm/node_modules/.bin/claude" ]; then
     npm install --prefix "$installed/npm" --no-audit --no-fund \

@@ -423,6 +423,46 @@ async fn persistent_overload_after_text_ends_stream_with_providers_error() {
     }
 }
 
+/// Codex keeps the items of a failed response and continues after them: the hidden round is sent again.
+#[tokio::test]
+async fn shown_items_of_failed_response_are_continued_with_hidden_pair() {
+    let format = Format::OpenAiResponses;
+    let kept = temp_archive();
+    let failure = overloaded(&[("retry-after-ms", "10")]);
+    let harness = start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (3, failure)).await;
+    let asked = agent_messages(format, 40);
+    let got = harness.post(endpoint(format), streaming_body(format, &asked)).await;
+    let done = got.text().split("\n\n").filter_map(|event| event.rsplit_once("data: "));
+    let done = done.map(|(_, data)| serde_json::from_str::<Value>(data).unwrap());
+    let shown: Vec<Value> =
+        done.filter(|event| event["type"] == "response.output_item.done").map(|event| event["item"].clone()).collect();
+    assert!(!shown.is_empty(), "{}", got.text());
+    let continued = harness.post(endpoint(format), streaming_body(format, &[asked.clone(), shown].concat())).await;
+    assert_eq!(parse_stream(format, &continued.body).text(), "It is 42.", "{}", continued.text());
+    let received = harness.received();
+    assert_eq!(received.len(), 5);
+    assert_eq!(sent_messages(format, &received[4]), sent_messages(format, &received[1]));
+}
+
+/// Another client discards the items of a failed response and repeats its request: the hidden round is not restored.
+#[tokio::test]
+async fn discarded_items_of_failed_response_are_not_restored() {
+    let format = Format::OpenAiResponses;
+    let kept = temp_archive();
+    let failure = overloaded(&[("retry-after-ms", "10")]);
+    let harness = start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (3, failure)).await;
+    let asked = agent_messages(format, 40);
+    harness.post(endpoint(format), streaming_body(format, &asked)).await;
+    let other = json!({ "type": "message", "id": "msg_other", "role": "assistant", "content": [{ "type": "output_text", "text": "No." }] });
+    let next = [asked.clone(), vec![other, json!({ "role": "user", "content": "Why?" })]].concat();
+    for messages in [next, asked] {
+        let before = harness.received().len();
+        harness.post(endpoint(format), streaming_body(format, &messages)).await;
+        let sent = String::from_utf8_lossy(&harness.received()[before].body).into_owned();
+        assert!(!sent.contains("call_hidden"), "{sent}");
+    }
+}
+
 /// A body without an error type: the type follows from the status.
 #[tokio::test]
 async fn untyped_error_after_text_gets_type_of_its_status() {

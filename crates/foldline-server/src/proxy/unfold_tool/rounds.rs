@@ -148,6 +148,7 @@ impl UnfoldRounds {
         let usage = if self.hidden_rounds.is_empty() { None } else { self.finished(splicer.usage()) };
         match interruption {
             Interruption::Failed(failure) if client.has_begun() => {
+                self.record_interrupted().await;
                 let (status, error) = failure.error();
                 splicer.write_error(status.as_u16(), &error, &mut client.held);
                 // Chat Completions has no event that ends a failed response: without an abort it would look complete.
@@ -363,6 +364,16 @@ impl UnfoldRounds {
         .await;
         if recorded.is_err() {
             self.state.metrics.count_internal_error("panic");
+        }
+    }
+
+    /// Records the rounds of a response that failed. Codex keeps the items that it was shown and continues after them:
+    /// without the calls, reasoning would be the last item, which the provider rejects.
+    async fn record_interrupted(&mut self) {
+        if self.format == Format::OpenAiResponses {
+            self.hidden_rounds =
+                std::mem::take(&mut self.hidden_rounds).into_iter().map(HiddenRound::interrupted).collect();
+            self.record(None, None).await;
         }
     }
 

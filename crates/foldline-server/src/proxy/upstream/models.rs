@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldline::wire::{ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
-use foldline::{Budget, CountCache, CountExactness, Meter, ModelTable, Prices, Tokens};
+use foldline::{Budget, CountCache, CountExactness, Message, Meter, ModelTable, Prices, Tokens};
 
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
@@ -108,13 +108,26 @@ impl UpstreamModel {
     }
 
     /// Returns the tokens to reserve for the response. If the requested maximum would leave too little for the system
-    /// prompt and the tools, the default is used instead (none).
+    /// prompt, the tools and the results of one turn, the default is used instead (none).
     pub(crate) fn reserved_output(&self, request: &Request<'_>) -> Option<Tokens> {
         let requested = request.max_output_tokens();
         let (requested_budget, default_budget) = (self.budget(requested), self.budget(None));
+        if requested_budget >= default_budget {
+            return requested;
+        }
         let conversation = request.conversation();
-        let fixed_tokens = || self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
-        requested.filter(|_| requested_budget >= default_budget || fixed_tokens() < requested_budget / 4 * 3)
+        let fixed = self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
+        let leaves_room = |_: &Tokens| {
+            fixed < requested_budget / 4 * 3 && fixed + self.largest_input(&conversation.messages) <= requested_budget
+        };
+        requested.filter(leaves_room)
+    }
+
+    /// Returns the tokens of the largest input between two responses. It never shrinks as a conversation grows, so the
+    /// reserve that depends on it changes at most once.
+    fn largest_input(&self, messages: &[Message<'_>]) -> Tokens {
+        let inputs = messages.split(|message| message.is_assistant());
+        inputs.map(|input| input.iter().map(|message| self.meter.message(message)).sum()).max().unwrap_or_default()
     }
 
     /// Returns the maximum tokens of a prompt, by our count.
@@ -274,6 +287,36 @@ mod tests {
         assert_eq!(reserved(1_000), Some(64_000));
         assert_eq!(reserved(30_000), None);
         assert!(model.budget(None) > 40_000 && model.budget(Some(64_000)) < 30_000);
+    }
+
+    /// Claude Code reads three files in one turn: they fit into the window, but not next to the requested output.
+    #[test]
+    fn oversized_max_output_leaves_room_for_new_results() {
+        let model = models(Some(100_000)).get(TENANT, UpstreamKind::Anthropic, "claude-opus-4-6");
+        let words = |tokens: usize| "one two three four ".repeat(tokens / 4);
+        let call = |id: usize| {
+            format!(
+                r#"{{"role":"assistant","content":[{{"type":"tool_use","id":"t{id}","name":"read","input":{{}}}}]}}"#
+            )
+        };
+        let result = |id: usize, tokens: usize| {
+            let text = words(tokens);
+            format!(
+                r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t{id}","content":"{text}"}}]}}"#
+            )
+        };
+        let reserved = |turns: &[usize]| {
+            let turns: String =
+                turns.iter().enumerate().map(|(id, &it)| format!(",{},{}", call(id), result(id, it))).collect();
+            let system = words(20_000);
+            let body = format!(
+                r#"{{"max_tokens":64000,"system":"{system}","messages":[{{"role":"user","content":"hi"}}{turns}]}}"#
+            );
+            model.reserved_output(&Request::parse(Format::Anthropic, body.as_bytes()).unwrap())
+        };
+        assert_eq!(reserved(&[1_000, 1_000]), Some(64_000));
+        assert_eq!(reserved(&[1_000, 30_000]), None);
+        assert_eq!(reserved(&[30_000, 1_000]), None, "the reserve does not change back");
     }
 
     #[test]

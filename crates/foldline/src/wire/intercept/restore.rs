@@ -23,6 +23,18 @@ pub struct HiddenRound {
     /// The ids of the hidden calls.
     pub(crate) call_ids: Vec<String>,
     pub(crate) other_calls: OtherCalls,
+    /// True if the answer failed after this round.
+    #[serde(default)]
+    pub(crate) is_interrupted: bool,
+}
+
+impl HiddenRound {
+    /// Marks the round as one after which the answer failed. The client may keep what it was shown or repeat its
+    /// request, so the round is restored only if the shown items have the ids that the provider gave them.
+    #[must_use]
+    pub fn interrupted(self) -> Self {
+        Self { is_interrupted: true, ..self }
+    }
 }
 
 /// The other calls in a round with hidden calls.
@@ -49,7 +61,7 @@ impl InterceptedCalls {
         let mut turn_json = self.continuation(answers);
         let results = turn_json.split_off(self.turn_json.len());
         let call_ids = self.calls.iter().map(|call| call.id.clone()).collect();
-        HiddenRound { position: self.position, turn_json, results, call_ids, other_calls }
+        HiddenRound { position: self.position, turn_json, results, call_ids, other_calls, is_interrupted: false }
     }
 }
 

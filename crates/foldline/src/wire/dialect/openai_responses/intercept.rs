@@ -286,9 +286,9 @@ fn restore(request: &Request<'_>, answer: usize, gaps: &[HiddenRound]) -> Option
                     json.clone()
                 };
                 edits.push(RequestEdit::InsertJson { before: at, json });
-            } else if request.message_value(at).is_some_and(|copied| is_same_item(&recorded, &copied.object())) {
+            } else if request.message_value(at).is_some_and(|copied| is_copy(gap, &recorded, &copied.object())) {
                 at += 1;
-            } else if item_type(&recorded) == "reasoning" {
+            } else if item_type(&recorded) == "reasoning" && !gap.is_interrupted {
                 reasoning_omitted = true;
             } else {
                 return None;
@@ -297,6 +297,13 @@ fn restore(request: &Request<'_>, answer: usize, gaps: &[HiddenRound]) -> Option
         edits.extend(gap.results.iter().map(|json| RequestEdit::InsertJson { before: at, json: json.clone() }));
     }
     Some(edits)
+}
+
+/// Returns true if the client's item is a copy of the recorded one. After an interrupted round the items of another
+/// answer may be in its place, so the id must be the same.
+fn is_copy(round: &HiddenRound, recorded: &JsonObject<'_>, copied: &JsonObject<'_>) -> bool {
+    let id = recorded.string("id");
+    is_same_item(recorded, copied) && (!round.is_interrupted || id.is_some() && id == copied.string("id"))
 }
 
 /// Returns the type of an item; a message may omit it.
