@@ -106,3 +106,21 @@ fn broken_setup_exits_with_1() {
     assert_eq!((code, finding_for(&findings, "settings").0), (Some(1), "fail"));
     assert!(received.lock().unwrap().is_empty(), "nothing is probed while the settings are invalid");
 }
+
+#[test]
+fn running_proxy_with_a_token_is_detected() {
+    let home = tempfile::tempdir().unwrap();
+    let (base, _) = start_server("GET /v1/models ", MODELS_RESPONSE);
+    let token = [("FOLDLINE_TOKEN", "alice = t1")];
+    let serving = RunningServer::start_with(home.path(), &base, &token);
+    let listen = serving.base_url.strip_prefix("http://").unwrap();
+    let flags = ["--upstream", &base, "--listen", listen];
+    let mut command = foldline(home.path());
+    command.envs(token);
+    let (_, findings) = run_doctor(command, &flags);
+    let (status, message) = finding_for(&findings, "listen");
+    assert!(status == "ok" && message.starts_with("foldline "), "{findings:?}");
+    let (_, findings) = run_doctor(foldline(home.path()), &flags);
+    let (status, message) = finding_for(&findings, "listen");
+    assert!(status == "fail" && message.contains("requires another token"), "{findings:?}");
+}

@@ -33,7 +33,7 @@ fn all_files(folder: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 /// A settings file of each client as a user may have written it, and a part of what is installed.
-const CLIENT_FILES: [(&str, &str, &str, &str); 7] = [
+const CLIENT_FILES: [(&str, &str, &str, &str); 6] = [
     (
         "claude",
         ".claude/settings.json",
@@ -59,7 +59,6 @@ const CLIENT_FILES: [(&str, &str, &str, &str); 7] = [
         "\"baseUrl\": \"http://127.0.0.1:8787/v1\"",
     ),
     ("pi", ".pi/agent/models.json", "{}", "\"baseUrl\": \"http://127.0.0.1:8787\""),
-    ("gemini", ".gemini/.env", "GEMINI_API_KEY=k", "\nGOOGLE_GEMINI_BASE_URL=http://127.0.0.1:8787\n"),
     ("aider", ".aider.conf.yml", "model: x\n", "\nopenai-api-base: http://127.0.0.1:8787/v1\n"),
 ];
 
@@ -85,6 +84,25 @@ fn every_client_is_installed_and_restored_exactly() {
         assert_eq!(all_files(home.path()), before, "{client}");
         assert!(run(home.path(), &["uninstall", client]).contains("nothing was changed"));
     }
+}
+
+/// Gemini CLI is pointed only at a proxy that has its format: any other would forward its requests to OpenAI.
+#[test]
+fn gemini_is_installed_if_its_format_is_supported() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join(".gemini/.env");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "GEMINI_API_KEY=k").unwrap();
+    let before = all_files(home.path());
+    let output = foldline(home.path()).args(["install", "gemini"]).output().unwrap();
+    if output.status.success() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "GEMINI_API_KEY=k\nGOOGLE_GEMINI_BASE_URL=http://127.0.0.1:8787\n");
+        run(home.path(), &["uninstall", "gemini"]);
+    } else {
+        assert!(utf8(&output.stderr).contains("does not support the Gemini API"), "{}", utf8(&output.stderr));
+    }
+    assert_eq!(all_files(home.path()), before);
 }
 
 #[test]

@@ -148,6 +148,24 @@ fn failing_upstream_is_counted_as_errors() {
     assert!(stderr.contains("foldline: 1 request (1 refused with 4xx), 8 tokens\n"), "{stderr}");
 }
 
+#[test]
+fn upstream_errors_are_in_metrics_and_health() {
+    let (folder, (base, _)) = (tempfile::tempdir().unwrap(), start_server("GET /nothing ", "{}"));
+    let serving = RunningServer::start(folder.path(), &base);
+    post_chat(&format!("{}/v1", serving.base_url), &chat_body());
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(serving.base_url.strip_prefix("http://").unwrap()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = get("/foldline/metrics");
+    assert!(metrics.contains("foldline_upstream_errors_total{class=\"4xx\"} 1\n"), "{metrics}");
+    let health = get("/foldline/healthz");
+    assert!(health.contains(r#""upstream_errors":{"4xx":1,"5xx":0,"none":0}"#), "{health}");
+}
+
 /// Creates a fake client in the folder that prints its arguments and variables.
 fn write_client(folder: &TempDir, name: &str) -> String {
     let client = folder.path().join(name);

@@ -55,6 +55,9 @@ Without a permanent change: `foldline run -- CMD`.";
 
 impl InstallCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.client == ClientKind::Gemini && !is_gemini_supported() {
+            bail!("this version of foldline does not support the Gemini API; nothing was changed");
+        }
         let folders = environment::client_folders();
         let settings = proxy::resolve(&SettingLayers::load(SettingValues::new())?)?;
         let base = match self.url {
@@ -118,6 +121,12 @@ impl UninstallCommand {
         print_stdout(&text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns true if the format of the Gemini API is one of those that are folded. Requests of other formats would be
+/// forwarded to the OpenAI upstream.
+fn is_gemini_supported() -> bool {
+    serde_json::from_value::<foldline::wire::Format>("gemini".into()).is_ok()
 }
 
 fn format_changes(changes: &[SettingChange]) -> String {

@@ -48,7 +48,7 @@ impl SearchCommand {
         let found = tenant.search(&self.query.join(" "), skip, self.limit)?;
         let terminal = Terminal::for_stdout();
         for hit in &found.hits {
-            print_stdout(&if self.json { json_line(hit) } else { format_hit(hit, terminal) })?;
+            print_stdout(&if self.json { json_line(hit) } else { format_hit(hit, &self.query, terminal) })?;
         }
         if !self.json {
             let rest = found.total.saturating_sub(skip + found.hits.len());
@@ -63,7 +63,7 @@ impl SearchCommand {
     }
 }
 
-fn format_hit(hit: &SearchHit, terminal: Terminal) -> String {
+fn format_hit(hit: &SearchHit, query: &[String], terminal: Terminal) -> String {
     let entry = &hit.info;
     let colored = |code: &str, text: &str| match terminal.color {
         ColorChoice::Colored => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -74,9 +74,23 @@ fn format_hit(hit: &SearchHit, terminal: Terminal) -> String {
     let source = truncated(source.trim(), terminal.width.saturating_sub(50));
     let details = format!("{} tokens, {}, line {}", format_number(entry.tokens), format_age(entry.kept_at), hit.line);
     let mut text = format!("{}  {}  {}\n", colored("1;36", entry.handle.as_str()), source, colored("2", &details));
-    // Archived text must not control the terminal.
-    hit.snippet.lines().for_each(|line| text += &format!("    {}\n", plain(line)));
+    let matching = matching_line(&hit.snippet, query);
+    for (at, line) in hit.snippet.lines().enumerate() {
+        // Archived text must not control the terminal.
+        text += &format!("  {} {}\n", if at == matching { ">" } else { " " }, plain(line));
+    }
     text
+}
+
+/// Returns the index of the line of a snippet that contains most of the words.
+fn matching_line(snippet: &str, query: &[String]) -> usize {
+    let words: Vec<String> = query.iter().flat_map(|text| text.split_whitespace()).map(str::to_lowercase).collect();
+    let count = |line: &str| {
+        let line = line.to_lowercase();
+        words.iter().filter(|word| line.contains(word.as_str())).count()
+    };
+    let lines = snippet.lines().enumerate().map(|(at, line)| (count(line), std::cmp::Reverse(at)));
+    lines.max().map_or(0, |(_, std::cmp::Reverse(at))| at)
 }
 
 /// Returns what a call is about: the file, command or pattern in its arguments, or the arguments themselves.
@@ -121,6 +135,13 @@ fn json_line(hit: &SearchHit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn matching_line_is_marked() {
+        let query = ["Config".to_owned(), "parser".to_owned()];
+        assert_eq!(matching_line("fn a()\nfn read_config_parser()\nconfig", &query), 1);
+        assert_eq!(matching_line("", &query), 0);
+    }
 
     #[test]
     fn file_or_command_of_a_call_is_shown() {

@@ -77,7 +77,12 @@ pub(crate) struct RunningServer {
 
 impl RunningServer {
     pub(crate) fn start(home: &Path, upstream: &str) -> Self {
+        Self::start_with(home, upstream, &[])
+    }
+
+    pub(crate) fn start_with(home: &Path, upstream: &str, variables: &[(&str, &str)]) -> Self {
         let mut process = foldline(home)
+            .envs(variables.iter().copied())
             .args(["serve", "--listen", "127.0.0.1:0", "--upstream", upstream])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
