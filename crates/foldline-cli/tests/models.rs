@@ -21,7 +21,7 @@ fn facts_of_a_model_name_their_origin() {
     let shown = run(home.path(), &["models", "claude-opus-4-6"]);
     assert!(shown.starts_with("claude-opus-4-6: row claude-opus-4-6 of the built-in table\n"), "{shown}");
     assert!(shown.contains("window         1,000,000 tokens") && shown.contains("$5 in, $25 out"), "{shown}");
-    let shown = run(home.path(), &["models", "nobody-knows-this"]);
+    let shown = run(home.path(), &["models", "some-unknown-model"]);
     assert!(shown.contains("row * (unknown models)") && shown.contains("price          not known"), "{shown}");
     std::fs::write(home.path().join("m.csv"), "prefix,window\nclaude-opus-4-6,300000\n").unwrap();
     let shown = run(home.path(), &["models", "claude-opus-4-6", "--models", "m.csv"]);
