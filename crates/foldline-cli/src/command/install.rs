@@ -13,6 +13,7 @@ use crate::environment;
 use crate::output::print_stdout;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::proxy;
+use crate::settings::table::find_setting;
 
 /// Point a client at the proxy, in the client's own settings file
 ///
@@ -123,10 +124,10 @@ impl UninstallCommand {
     }
 }
 
-/// Returns true if the format of the Gemini API is one of those that are folded. Requests of other formats would be
-/// forwarded to the OpenAI upstream.
+/// Returns true if the proxy has an upstream for the Gemini API. Without one its requests would be forwarded to the OpenAI
+/// upstream.
 fn is_gemini_supported() -> bool {
-    serde_json::from_value::<foldline::wire::Format>("gemini".into()).is_ok()
+    find_setting("gemini").is_some()
 }
 
 fn format_changes(changes: &[SettingChange]) -> String {
