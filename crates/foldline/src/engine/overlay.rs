@@ -114,6 +114,14 @@ impl FoldSet {
         self.parts.insert(at, Arc::new(fold));
     }
 
+    /// Renders a part as another set does.
+    pub(crate) fn copy_part(&mut self, from: &Self, at: PartId) {
+        match from.parts.get(&at) {
+            Some(fold) => drop(self.parts.insert(at, fold.clone())),
+            None => drop(self.parts.remove(&at)),
+        }
+    }
+
     pub(crate) fn is_dropped(&self, message: usize) -> bool {
         self.dropped.get(message).is_some_and(|&dropped| dropped)
     }

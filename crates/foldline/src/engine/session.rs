@@ -96,7 +96,9 @@ impl FoldSession {
         let request_point = self.messages.len();
         if self.tentative.as_ref().is_none_or(|decision| decision.request_point != request_point) {
             let schedule = self.state.schedule;
-            let planned = self.state.plan_crease(&self.options, &self.ledger, &self.messages)?;
+            let planned = self.state.plan_crease(&self.options, &self.ledger, &self.messages);
+            // The point is decided again when the next message shows whether the model answered.
+            let planned = planned.inspect_err(|_| self.state.schedule = schedule)?;
             let crease = planned.map(|(plan, trigger)| {
                 self.first_changed = self.first_changed.min(plan.first_message);
                 self.state.apply_plan(&self.options, &self.messages, plan, trigger)

@@ -177,6 +177,13 @@ impl<'d> PlanBuilder<'d> {
         }
     }
 
+    /// Takes back the fold of a part, which adds `more` tokens.
+    pub(crate) fn restore(&mut self, at: PartId, more: Tokens) {
+        self.folds.copy_part(&self.state.folds, at);
+        self.message_tokens[at.message] += more;
+        self.request_tokens += more;
+    }
+
     pub(crate) fn subtract_tokens(&mut self, message: usize, by: Tokens) {
         self.message_tokens[message] -= by;
         self.request_tokens -= by;
@@ -184,10 +191,13 @@ impl<'d> PlanBuilder<'d> {
     }
 
     pub(crate) fn build(mut self, trigger: Trigger) -> Option<CreasePlan> {
-        let first_message = self.touched_messages.first().copied()?;
+        if self.touched_messages.is_empty() {
+            return None;
+        }
         if self.options.signed_history {
             self.drop_all_reasoning();
         }
+        let first_message = self.touched_messages.first().copied()?;
         if self.request_tokens >= self.state.totals.rendered() {
             return None;
         }

@@ -4,8 +4,6 @@
 //! shortened only if the request would exceed the budget otherwise, and only down to the budget. The task and the newest
 //! user message must never be shortened.
 
-use std::ops::Range;
-
 use crate::conversation::Role;
 use crate::engine::marker;
 use crate::engine::overlay::PartEdit;
@@ -46,9 +44,16 @@ impl<'d> PlanBuilder<'d> {
         Ok(())
     }
 
-    /// Truncates to instructions, the task, the newest user message and the newest round.
+    /// Truncates to instructions, the task, the newest user message, the newest round and pinned parts.
     fn truncate(&mut self) -> Result<(), Error> {
         self.drop_old_rounds();
+        self.shorten_user_messages()?;
+        self.restore_unseen();
+        Ok(())
+    }
+
+    /// Shortens user messages as far as necessary, but the task and the newest one.
+    fn shorten_user_messages(&mut self) -> Result<(), Error> {
         if self.shorten_results(Stage::Truncation, MIN_EXCERPT_TOKENS)? {
             return Ok(());
         }
@@ -68,14 +73,23 @@ impl<'d> PlanBuilder<'d> {
         Ok(())
     }
 
+    /// Restores user texts next to new results if the whole texts fit into the budget: like the results, the model has
+    /// not seen them yet.
+    fn restore_unseen(&mut self) {
+        let mut left = self.options.message_budget(1.0).saturating_sub(self.request_tokens);
+        let state = self.state;
+        for segment in state.segments.of_messages(self.newest_round_start..state.len()) {
+            let whole = state.folds.part_tokens(segment.at).unwrap_or(segment.tokens);
+            let more = whole.saturating_sub(self.tokens_of(segment));
+            if segment.kind == SegmentKind::InputText && more > 0 && more <= left {
+                left -= more;
+                self.restore(segment.at, more);
+            }
+        }
+    }
+
     fn drop_old_rounds(&mut self) {
-        let foldable = |round: &&Range<usize>| {
-            round.end <= self.newest_round_start
-                && !self.folds.is_dropped(round.start)
-                && self.state.rounds.is_self_contained(round, self.messages)
-        };
-        let old: Vec<Range<usize>> = self.state.rounds.as_slice().iter().filter(foldable).cloned().collect();
-        let old = self.keep_reasoning_at_turn_start(old);
+        let old = self.keep_reasoning_at_turn_start(self.foldable_rounds());
         if !old.is_empty() {
             self.drop_rounds(&old, Stage::Truncation, NoteDetail::CountsOnly);
         }
@@ -410,6 +424,35 @@ mod tests {
         let options = FoldOptions { signed_history: true, ..options(9_500, 0) };
         let sent = folded(&conversation, &options).unwrap().messages(&conversation);
         assert_eq!(result_text(&sent, "new_0"), Some(source(0, 8_000).as_str()));
+    }
+
+    /// A user text next to the newest results is not shortened by a few tokens while there is room for all of it.
+    #[test]
+    fn unseen_user_text_that_fits_is_whole() {
+        let note = source(2, 3_000);
+        let mut messages = vec![user(TASK), Message::text(Role::Assistant, "I see."), user(source(1, 4_000))];
+        messages.extend([Message::text(Role::Assistant, "Noted."), user("Go on.")]);
+        messages.push(Message::new(Role::Assistant, vec![Part::call("c", "read_file", r#"{"path":"a.rs"}"#)]));
+        messages.push(Message::new(Role::User, vec![Part::result("c", "ok"), Part::text(note.clone())]));
+        let conversation = conversation(messages);
+        let folded = folded(&conversation, &options(6_000, 0)).unwrap();
+        let sent = folded.messages(&conversation);
+        assert_eq!(sent.last().and_then(|message| message.parts[1].as_text()), Some(note.as_str()));
+    }
+
+    #[test]
+    fn truncation_keeps_pinned_results() {
+        let mut messages = vec![user(TASK)];
+        for at in 0..6 {
+            messages.extend(reads(&format!("old{at}"), &[source(at, 500)]));
+        }
+        messages.extend(reads("new", &[source(9, 9_000)]));
+        let conversation = conversation(messages);
+        let pins = crate::PinRules { targets: vec!["old2_0".into()], ..crate::PinRules::default() };
+        let options = FoldOptions { pins, ..options(900, 0) };
+        let sent = folded(&conversation, &options).unwrap().messages(&conversation);
+        assert_eq!(result_text(&sent, "old2_0"), Some(source(2, 500).as_str()));
+        assert_eq!(result_text(&sent, "old3_0"), None);
     }
 
     /// Counts the forced creases in a loop of small reads after these messages.

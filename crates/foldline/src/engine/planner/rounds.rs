@@ -60,7 +60,7 @@ impl PlanBuilder<'_> {
     }
 
     /// Returns the rounds that may be dropped, oldest first.
-    fn foldable_rounds(&self) -> Vec<Range<usize>> {
+    pub(crate) fn foldable_rounds(&self) -> Vec<Range<usize>> {
         let foldable = |round: &Range<usize>| {
             round.end <= self.newest_round_start
                 && !self.folds.is_dropped(round.start)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Conversation, ErrorKind, FoldOptions, FoldSession, FoldState, Ledger, Message, Meter, ModelTable, Part, PartId,
-    Prices, Role, Tokens, fold, resume,
+    PinRules, Prices, Role, Tokens, fold, resume,
 };
 
 fn options(budget: Tokens) -> FoldOptions {
@@ -205,4 +205,38 @@ fn cannot_fit_error_states_the_floor() {
     let ErrorKind::CannotFit { floor, budget, largest } = error.kind() else { panic!("{error}") };
     assert_eq!((*budget, largest.unwrap().0), (2_000, PartId::new(0, 0)));
     assert!(*floor > 2_000, "{error}");
+}
+
+/// A crease of signed history drops all reasoning, also that before the first fold.
+#[test]
+fn crease_starts_at_the_first_dropped_reasoning() {
+    let mut conversation = agent_session(20, 40);
+    conversation.messages[2].parts.insert(0, Part::reasoning("I should read the file first."));
+    let pins = PinRules { targets: vec!["file_0.rs".into()], ..PinRules::default() };
+    let options = FoldOptions { signed_history: true, pins, ..options(12_000) };
+    let folded = fold(&conversation, &options, &Ledger::default()).unwrap();
+    let crease = &folded.creases[0];
+    assert_eq!(crease.first_message, 2);
+    let sent_before = &conversation.messages[2..crease.request_point - 2];
+    assert_eq!(crease.suffix_tokens, sent_before.iter().map(|message| options.meter.message(message)).sum::<Tokens>());
+}
+
+/// A request that cannot fit leaves no trace in a session: the point is decided once.
+#[test]
+fn failed_plan_is_not_counted_twice() {
+    let conversation = agent_session(60, 20);
+    let ledger = Ledger { budgets: (21..60).map(|at| (at, 20)).chain([(60, 12_000)]).collect(), ..Ledger::default() };
+    let mut session = FoldSession::new(options(12_000));
+    *session.ledger_mut() = ledger.clone();
+    let mut refused = 0;
+    for message in &conversation.messages {
+        if message.is_assistant() {
+            refused += (0..5).filter(|_| session.plan_request().is_err()).count();
+        }
+        session.push(message.clone());
+    }
+    session.plan_request().unwrap();
+    let folded = fold(&conversation, &options(12_000), &ledger).unwrap();
+    assert_eq!(session.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
+    assert!(refused > 50 && !folded.creases.is_empty(), "{refused} {:?}", folded.creases);
 }
