@@ -78,7 +78,7 @@ pub mod transcript;
 pub mod wire;
 
 pub use crate::conversation::text::LazyText;
-pub use crate::engine::apply::{FoldedRequest, apply, apply_from};
+pub use crate::engine::apply::{FoldedRequest, apply, apply_from, apply_with_state};
 pub use crate::engine::archive::{Original, OriginalStore, StoreError};
 pub use crate::engine::cancel::CancelFlag;
 pub use crate::engine::crease::{Crease, Trigger};

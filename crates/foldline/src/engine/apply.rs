@@ -11,8 +11,8 @@ use crate::engine::passes::AT_INGEST;
 use crate::engine::rendering::FoldedConversation;
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
-use crate::engine::{fold, resume};
-use crate::error::Error;
+use crate::engine::{advance, fold};
+use crate::error::{Error, ErrorKind};
 use crate::event::{EventListener, FoldEvent};
 use crate::laws::{Law, LawProfile, LawViolation, RewriteContext, ThinkingTreatment, compare};
 use crate::tokens::Tokens;
@@ -89,13 +89,32 @@ pub fn apply(
 ///
 /// The same as for [`apply`].
 pub fn apply_from(
-    state: FoldState,
+    mut state: FoldState,
     request: &Request<'_>,
     options: &FoldOptions,
     ledger: &Ledger,
     store: Option<&dyn OriginalStore>,
     listener: EventListener<'_>,
 ) -> Result<FoldedRequest, Error> {
+    apply_with_state(&mut state, request, options, ledger, store, listener)
+}
+
+/// Folds a request like [`apply_from`]. If the request cannot fit, `state` is what the next request of the conversation
+/// continues from: the same request fails at once, and a longer one is not planned from the start. Otherwise `state` is
+/// left empty, and the state to continue from is that of the [`FoldedRequest`].
+///
+/// # Errors
+///
+/// The same as for [`apply`].
+pub fn apply_with_state(
+    state: &mut FoldState,
+    request: &Request<'_>,
+    options: &FoldOptions,
+    ledger: &Ledger,
+    store: Option<&dyn OriginalStore>,
+    listener: EventListener<'_>,
+) -> Result<FoldedRequest, Error> {
+    let mut advanced = std::mem::take(state);
     let conversation = request.conversation();
     let options = FoldOptions { handles: store.is_some(), ..options.clone() }.with_overhead_of(conversation);
     let unchanged = |raw_tokens: Tokens, unchanged_state: Option<FoldState>| {
@@ -111,8 +130,15 @@ pub fn apply_from(
     if request.is_continuation() {
         return unchanged(options.meter.conversation(conversation), None);
     }
-    let mut folded = resume(state, conversation, &options, ledger)
-        .inspect_err(|error| listener(FoldEvent::Failed { reason: error.to_string() }))?;
+    if let Err(error) = advance(&mut advanced, &conversation.messages, &options, ledger) {
+        listener(FoldEvent::Failed { reason: error.to_string() });
+        if matches!(error.kind(), ErrorKind::CannotFit { .. }) {
+            advanced.identifiers.release_caches();
+            *state = advanced;
+        }
+        return Err(error);
+    }
+    let mut folded = FoldedConversation::new(advanced, &options);
     let raw_tokens = folded.raw_tokens;
     if folded.is_unchanged() {
         return unchanged(raw_tokens, Some(folded.into_state()));
@@ -186,6 +212,52 @@ mod tests {
     use crate::models::prices::Prices;
     use crate::tokens::{Meter, ModelTable};
     use crate::wire::Format;
+
+    /// Returns a request with this many user messages, too many for a small budget.
+    fn unfittable_body(users: usize) -> String {
+        let user = |at: usize| format!(r#"{{"role":"user","content":"point {at}, as agreed"}}"#);
+        let turn = |at: usize| format!(r#"{},{{"role":"assistant","content":"yes, {at}"}},"#, user(at));
+        let turns: String = (1..users).map(turn).collect();
+        format!(r#"{{"model":"gpt-4o","messages":[{turns}{}]}}"#, user(users))
+    }
+
+    /// A conversation that could not fit is continued: with the same request, with a longer one, and with one that fits.
+    #[test]
+    fn failed_fold_is_continued() {
+        let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
+        let options = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 500);
+        let (short, long) = (unfittable_body(100), unfittable_body(103));
+        let [short, long] = [&short, &long].map(|body| Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap());
+        let ledger = Ledger::default();
+        let mut state = FoldState::default();
+        let first = apply_with_state(&mut state, &short, &options, &ledger, None, &|_| ()).err().unwrap();
+        assert!(matches!(first.kind(), ErrorKind::CannotFit { floor, .. } if *floor > 500), "{first}");
+        assert_eq!(state.len(), short.conversation().messages.len());
+        let again = apply_with_state(&mut state, &short, &options, &ledger, None, &|_| ()).err().unwrap();
+        assert_eq!(again, first);
+        // A longer request fails too, with a floor that is not below that of a fold from the start.
+        let longer = apply_with_state(&mut state, &long, &options, &ledger, None, &|_| ()).err().unwrap();
+        let fresh = apply(&long, &options, &ledger, None, &|_| ()).err().unwrap();
+        let floor = |error: &Error| match error.kind() {
+            ErrorKind::CannotFit { floor, .. } => *floor,
+            kind => panic!("{kind:?}"),
+        };
+        assert!((floor(&fresh)..floor(&fresh) * 9 / 8).contains(&floor(&longer)), "{longer} {fresh}");
+        // The same request with a larger budget is decided again.
+        let larger = FoldOptions { budget: 5_000, ..options.clone() };
+        let mut failed = state.clone();
+        let fitted = apply_with_state(&mut failed, &long, &larger, &ledger, None, &|_| ()).unwrap();
+        assert_eq!(fitted.body, apply(&long, &larger, &ledger, None, &|_| ()).unwrap().body);
+        // With a larger budget from the last point on, the continued state gives the same bytes as a new one.
+        let budgets = [(long.conversation().messages.len(), 5_000)].into();
+        let ledger = Ledger { budgets, ..Ledger::default() };
+        let mut state = FoldState::default();
+        drop(apply_with_state(&mut state, &short, &options, &ledger, None, &|_| ()));
+        assert!(!state.is_empty());
+        let continued = apply_with_state(&mut state, &long, &options, &ledger, None, &|_| ()).unwrap();
+        assert_eq!(continued.body, apply(&long, &options, &ledger, None, &|_| ()).unwrap().body);
+        assert!(state.is_empty());
+    }
 
     /// A file is read twice: the second copy is folded before it is first sent, and stays folded.
     #[test]

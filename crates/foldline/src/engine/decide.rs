@@ -5,15 +5,17 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use crate::conversation::Message;
+use crate::conversation::{Message, PartId};
 use crate::engine::crease::{Crease, Trigger};
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::FoldSet;
 use crate::engine::planner;
 use crate::engine::planner::plan::CreasePlan;
+use crate::engine::policy::CreaseMode;
 use crate::engine::schedule::ScheduleInput;
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
+use crate::engine::state::failure::FailedPlan;
 use crate::error::{Error, ErrorKind};
 use crate::tokens::Tokens;
 
@@ -34,13 +36,22 @@ impl FoldState {
         ledger: &Ledger,
         messages: &[Message<'_>],
     ) -> Option<Crease> {
+        if options.policy.crease_mode == CreaseMode::Never {
+            return None;
+        }
         let options = options_at(options, ledger, messages.len());
-        // If the verbatim texts alone exceed the budget, no plan can fit.
-        if self.totals.verbatim() > options.message_budget(1.0) {
+        // If the verbatim texts alone exceed the budget, no plan can fit; the same if one failed shortly before.
+        let limit = options.message_budget(1.0);
+        let bound = self.failed_plan.as_ref().and_then(|failed| failed.bound_for(self.totals.raw(), limit));
+        if self.totals.verbatim() > limit || bound.is_some() {
             self.accrue_carrying_cost(&options);
             return None;
         }
-        self.decide(&options, ledger, messages).ok().flatten()
+        let decided = self.decide(&options, ledger, messages);
+        if let (Err(_), Some(failed)) = (&decided, &mut self.failed_plan) {
+            failed.is_reported = false;
+        }
+        decided.ok().flatten()
     }
 
     /// Decides at the request point after the last ingested message.
@@ -70,13 +81,25 @@ impl FoldState {
         let Some(trigger) = self.schedule.crease_trigger(input, options, is_cold) else {
             return Ok(None);
         };
+        let limit = options.message_budget(1.0);
+        if let Some(failed) = self.failed_plan.as_mut().filter(|failed| failed.is_reported)
+            && trigger == Trigger::OverBudget
+            && let Some(left) = failed.bound_for(self.totals.raw(), limit)
+        {
+            failed.request_point = at;
+            failed.error = cannot_fit_error(options, left, failed.largest);
+            return Err(failed.error.clone());
+        }
         let plan = self.choose_folds(options, ledger, messages, trigger)?;
         if trigger == Trigger::OverBudget {
             let rendered = self.totals.rendered();
             let left = plan.as_ref().map_or(rendered, |plan| rendered - plan.saved_tokens);
-            if left > options.message_budget(1.0) {
-                return Err(self.cannot_fit_error(options, left, plan.as_ref()));
+            if left > limit {
+                let failed = self.describe_failure(options, left, plan.as_ref());
+                let failed = self.failed_plan.insert(failed);
+                return Err(failed.error.clone());
             }
+            self.failed_plan = None;
             self.schedule.record_forced(left);
         }
         match plan {
@@ -160,23 +183,43 @@ impl FoldState {
         self.totals.replace(before.message_tokens, self.totals.rendered() + crease.saved_tokens);
     }
 
-    fn cannot_fit_error(&self, options: &FoldOptions, left: Tokens, plan: Option<&CreasePlan>) -> Error {
-        let (floor, budget) = (left + options.overhead_tokens, options.budget);
+    /// Describes a plan that leaves too many tokens.
+    fn describe_failure(&self, options: &FoldOptions, left: Tokens, plan: Option<&CreasePlan>) -> FailedPlan {
         let folds = plan.map_or(&self.folds, |plan| &plan.folds);
-        let left = self.segments.as_slice().iter().filter(|segment| !folds.is_dropped(segment.at.message));
-        let sizes = left.map(|segment| (segment.at, folds.part_tokens(segment.at).unwrap_or(segment.tokens)));
+        let message_tokens = plan.map_or(self.totals.by_message(), |plan| &plan.message_tokens);
+        let segments = self.segments.as_slice().iter().filter(|segment| !folds.is_dropped(segment.at.message));
+        let sizes = segments.map(|segment| (segment.at, folds.part_tokens(segment.at).unwrap_or(segment.tokens)));
         let largest = sizes.max_by_key(|(_, tokens)| *tokens);
-        let what = match largest {
-            Some((at, tokens)) if tokens > options.overhead_tokens => {
-                format!("the largest part left is {at} with {tokens} tokens")
-            }
-            _ => format!("system and tools alone are {} tokens", options.overhead_tokens),
-        };
-        let message = format!(
-            "cannot fit: the floor is {floor} tokens and the budget is {budget}; {what}; use a larger window or send less"
-        );
-        Error::new(ErrorKind::CannotFit { floor, budget, largest }, message)
+        // Only a policy that may truncate has shortened everything that can be shortened.
+        let has_truncated =
+            options.policy.max_stage >= Stage::Truncation && options.policy.crease_mode != CreaseMode::Never;
+        let is_permanent = |&at: &usize| at != self.rounds.last_user_message() || self.rounds.is_task(at);
+        let permanent = self.rounds.messages_between().filter(is_permanent).map(|at| message_tokens[at]);
+        FailedPlan {
+            request_point: self.len(),
+            error: cannot_fit_error(options, left, largest),
+            raw: self.totals.raw(),
+            left,
+            is_reported: true,
+            permanent: if has_truncated { permanent.sum() } else { 0 },
+            largest,
+        }
     }
+}
+
+/// Returns the error for messages of which a plan leaves `left` tokens.
+fn cannot_fit_error(options: &FoldOptions, left: Tokens, largest: Option<(PartId, Tokens)>) -> Error {
+    let (floor, budget) = (left + options.overhead_tokens, options.budget);
+    let what = match largest {
+        Some((at, tokens)) if tokens > options.overhead_tokens => {
+            format!("the largest part left is {at} with {tokens} tokens")
+        }
+        _ => format!("system and tools alone are {} tokens", options.overhead_tokens),
+    };
+    let message = format!(
+        "cannot fit: the floor is {floor} tokens and the budget is {budget}; {what}; use a larger window or send less"
+    );
+    Error::new(ErrorKind::CannotFit { floor, budget, largest }, message)
 }
 
 /// Returns the options with the budget of a request point.

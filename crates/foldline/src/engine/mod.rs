@@ -63,7 +63,7 @@ mod tests;
 pub mod text_kind;
 pub(crate) mod tool_action;
 
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, Message};
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::rendering::FoldedConversation;
 use crate::engine::state::FoldState;
@@ -96,9 +96,20 @@ pub fn resume(
     options: &FoldOptions,
     ledger: &Ledger,
 ) -> Result<FoldedConversation, Error> {
-    let messages = &conversation.messages;
-    if !state.is_continued_by(messages) {
-        state = FoldState::default();
+    advance(&mut state, &conversation.messages, options, ledger)?;
+    Ok(FoldedConversation::new(state, options))
+}
+
+/// The left fold: decides at every request point since the last one of the state. After
+/// [`CannotFit`](crate::ErrorKind::CannotFit) the state can be continued with later messages.
+pub(crate) fn advance(
+    state: &mut FoldState,
+    messages: &[Message<'_>],
+    options: &FoldOptions,
+    ledger: &Ledger,
+) -> Result<(), Error> {
+    if !state.is_continued_by(messages) || state.has_failed_at_another_budget(messages.len(), options, ledger) {
+        *state = FoldState::default();
     }
     let decided = state.len();
     for (at, message) in messages.iter().enumerate().skip(decided) {
@@ -113,5 +124,8 @@ pub fn resume(
         let crease = state.decide(options, ledger, messages)?;
         state.creases.extend(crease);
     }
-    Ok(FoldedConversation::new(state, options))
+    match state.failure_at(messages.len()) {
+        Some(error) => Err(error.clone()),
+        None => Ok(()),
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::conversation::{Message, Part, PartId, Role, ToolCall};
 use crate::engine::argument_values::{MIN_ARGUMENT_BYTES, for_each_value};
 use crate::engine::original;
+use crate::engine::original::RoundsHash;
 use crate::engine::stage::Stage;
 use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
@@ -47,11 +48,15 @@ impl AppliedFold {
 }
 
 /// A message that replaces whole rounds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct RoundNote {
     pub(crate) text: String,
-    /// Replaced rounds: the first message of each, and the message after its last.
-    pub(crate) rounds: Vec<(usize, usize)>,
+    /// Messages of the replaced rounds, which are adjacent.
+    pub(crate) messages: Range<usize>,
+    /// Number of replaced rounds.
+    pub(crate) round_count: usize,
+    /// Hash of their original, if markers carry handles.
+    pub(crate) hash: Option<RoundsHash>,
     /// Calls of each tool in these rounds.
     pub(crate) tool_counts: BTreeMap<String, usize>,
     pub(crate) stage: Stage,
@@ -73,20 +78,20 @@ impl RoundNote {
 pub(crate) struct RemovedOriginal<'m> {
     /// Position of the part, or of the note that replaces the rounds.
     pub(crate) at: PartId,
-    /// Rounds of the original; empty if it is a part.
-    pub(crate) rounds: Vec<Range<usize>>,
+    /// Messages of the original if it is whole rounds.
+    pub(crate) rounds: Option<Range<usize>>,
     pub(crate) bytes: Cow<'m, [u8]>,
 }
 
 /// All folds of a conversation.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct FoldSet {
     /// Folds of parts. `Arc` because most plans of a crease are discarded.
     parts: BTreeMap<PartId, Arc<AppliedFold>>,
     /// True for each dropped message; ends at the last dropped one.
     dropped: Vec<bool>,
-    /// Notes by the message after each.
-    notes: BTreeMap<usize, RoundNote>,
+    /// Notes by the message after each. `Arc` for the same reason.
+    notes: BTreeMap<usize, Arc<RoundNote>>,
 }
 
 /// One message of a rendering: a message of the conversation, or a note.
@@ -144,21 +149,21 @@ impl FoldSet {
         old.iter().for_each(|at| {
             self.notes.remove(at);
         });
-        self.notes.insert(before, note);
+        self.notes.insert(before, Arc::new(note));
     }
 
     /// Returns the note before a message.
     pub(crate) fn note(&self, before: usize) -> Option<&RoundNote> {
-        self.notes.get(&before)
+        self.notes.get(&before).map(Arc::as_ref)
     }
 
     /// Returns the notes before some messages.
     pub(crate) fn notes_in(&self, messages: Range<usize>) -> impl Iterator<Item = (usize, &RoundNote)> {
-        self.notes.range(messages).map(|(&at, note)| (at, note))
+        self.notes.range(messages).map(|(&at, note)| (at, &**note))
     }
 
     pub(crate) fn notes(&self) -> impl Iterator<Item = (usize, &RoundNote)> {
-        self.notes.iter().map(|(&at, note)| (at, note))
+        self.notes.iter().map(|(&at, note)| (at, &**note))
     }
 
     /// Returns all folds of parts by position, including those that are not visible.
@@ -259,8 +264,15 @@ impl FoldSet {
             }
         }
         edits.extend((before..messages.len()).map(RequestEdit::DropMessage));
+        // Folds are sorted by message, so each message is checked once.
+        let mut checked = None;
         for (at, fold) in self.visible_parts() {
-            if !self.is_emptied(at.message, &messages[at.message]) {
+            let is_emptied = match checked {
+                Some((message, is_emptied)) if message == at.message => is_emptied,
+                _ => self.is_emptied(at.message, &messages[at.message]),
+            };
+            checked = Some((at.message, is_emptied));
+            if !is_emptied {
                 edits.push(fold.to_wire_edit(at));
             }
         }
@@ -292,12 +304,11 @@ impl FoldSet {
                 (Some(part), _) => Some(original::part_bytes(part)),
                 (None, _) => None,
             };
-            originals.extend(original.map(|bytes| RemovedOriginal { at, rounds: Vec::new(), bytes }));
+            originals.extend(original.map(|bytes| RemovedOriginal { at, rounds: None, bytes }));
         }
         for (at, note) in self.notes() {
-            let rounds: Vec<Range<usize>> = note.rounds.iter().map(|&(start, end)| start..end).collect();
-            let bytes = Cow::Owned(original::rounds_bytes(messages, &rounds));
-            originals.push(RemovedOriginal { at: PartId::new(at, 0), rounds, bytes });
+            let bytes = Cow::Owned(original::rounds_bytes(&messages[note.messages.clone()]));
+            originals.push(RemovedOriginal { at: PartId::new(at, 0), rounds: Some(note.messages.clone()), bytes });
         }
         originals
     }

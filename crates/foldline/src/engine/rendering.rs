@@ -85,8 +85,7 @@ impl FoldedConversation {
     pub(crate) fn truncated_rounds(&self) -> Option<(Tokens, Option<Handle>)> {
         let notes = self.state.folds.notes().map(|(_, note)| note);
         let notes: Vec<&RoundNote> = notes.filter(|note| note.stage == Stage::Truncation).collect();
-        let rounds = notes.iter().flat_map(|note| &note.rounds);
-        let segments = rounds.flat_map(|&(start, end)| self.state.segments.of_messages(start..end));
+        let segments = notes.iter().flat_map(|note| self.state.segments.of_messages(note.messages.clone()));
         let dropped = segments.map(|segment| segment.tokens).sum();
         notes.last().map(|note| (dropped, marker::handles(&note.text).next()))
     }
@@ -106,9 +105,9 @@ impl FoldedConversation {
             })
         };
         let note = |(at, note): (usize, &RoundNote)| {
-            let segments = note.rounds.iter().flat_map(|&(start, end)| self.state.segments.of_messages(start..end));
-            let before = segments.map(|segment| segment.tokens).sum();
-            let what = format!("{} rounds from message {at} on", note.rounds.len());
+            let segments = self.state.segments.of_messages(note.messages.clone());
+            let before = segments.iter().map(|segment| segment.tokens).sum();
+            let what = format!("{} rounds from message {at} on", note.round_count);
             let at = PartId::new(at, 0);
             FoldStats {
                 part: at,

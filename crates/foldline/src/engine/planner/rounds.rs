@@ -4,10 +4,11 @@
 //! text. A round must not be dropped while something outside of it is paired with it, and user text must not be dropped
 //! with a round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::conversation::{Message, Part, PartId, Role};
+use crate::engine::original::RoundsHash;
 use crate::engine::overlay::{AppliedFold, CONTINUATION_TEXT, PartEdit, RoundNote};
 use crate::engine::passes::support::round_note;
 use crate::engine::passes::support::round_note::NoteDetail;
@@ -89,16 +90,15 @@ impl PlanBuilder<'_> {
             return chosen;
         }
         let mut next_has_reasoning = true;
+        let mut kept = BTreeSet::new();
         for round in open.iter().rev().filter(|round| !self.folds.is_dropped(round.start)) {
-            match chosen.iter().rposition(|other| other == round) {
-                Some(at) if !next_has_reasoning => {
-                    chosen.remove(at);
-                    next_has_reasoning = has_reasoning(round);
-                }
-                Some(_) => {}
-                None => next_has_reasoning = has_reasoning(round),
+            let is_chosen = chosen.binary_search_by_key(&round.start, |other| other.start).is_ok();
+            if !is_chosen || !next_has_reasoning {
+                kept.insert(round.start);
+                next_has_reasoning = has_reasoning(round);
             }
         }
+        chosen.retain(|round| !kept.contains(&round.start));
         chosen
     }
 
@@ -143,36 +143,31 @@ impl PlanBuilder<'_> {
 
     /// Writes one note for each run of adjacent dropped rounds. One of the notes includes the summary.
     pub(crate) fn write_notes(&mut self, stage: Stage, detail: NoteDetail) {
-        let mut runs: Vec<Vec<Range<usize>>> = Vec::new();
-        for round in self.state.rounds.as_slice().iter().filter(|round| self.folds.is_dropped(round.start)).cloned() {
-            match runs.last_mut() {
-                Some(run)
-                    if run.last().is_some_and(|last| {
-                        (last.end..round.start).all(|at| self.folds.is_dropped(at))
-                            && self.folds.is_dropped(last.end - 1)
-                    }) =>
-                {
-                    run.push(round)
-                }
-                _ => runs.push(vec![round]),
-            }
-        }
+        let rounds = self.state.rounds.as_slice();
+        let runs = self.dropped_runs();
         let summary_run = self.summary_position(&runs);
         for (index, run) in runs.into_iter().enumerate() {
+            let run = &rounds[run];
             let (Some(start), Some(end)) = (run.first().map(|round| round.start), run.last().map(|round| round.end))
             else {
                 continue;
             };
-            // The rounds of a run are adjacent, so its first and last round identify it.
-            let is_same_run = |note: &RoundNote| note.rounds.last().is_some_and(|last| last.1 == end);
-            let existing = self.folds.note(start).filter(|note| is_same_run(note));
+            // The rounds of a run are adjacent, so its first and last message identify it.
+            let existing = self.folds.note(start);
+            let same = existing.filter(|note| note.messages.end == end);
             let summary = self.summary.filter(|_| detail != NoteDetail::CountsOnly && summary_run == Some(index));
             let summarized_until = summary.map(|summary| summary.until);
-            if existing.is_some_and(|note| detail == NoteDetail::Listed && note.summarized_until == summarized_until) {
+            if same.is_some_and(|note| detail == NoteDetail::Listed && note.summarized_until == summarized_until) {
                 continue;
             }
-            let tool_counts = self.tool_counts(&run, start..end);
-            let mut text = round_note::note_text(&self.pass_view(1.0), &run, &tool_counts, detail);
+            let known = existing.filter(|note| note.messages.end <= end).and_then(|note| note.hash.clone());
+            let hash = self
+                .options
+                .handles
+                .then(|| known.unwrap_or_else(|| RoundsHash::starting_at(start)).extended_to(end, self.messages));
+            let tool_counts = self.tool_counts(run, start..end);
+            let handle = hash.as_ref().map(RoundsHash::handle);
+            let mut text = round_note::note_text(&self.pass_view(1.0), run, &tool_counts, detail, handle);
             let mut continuation = None;
             if let Some(framed) = summary.map(PrefixSummary::framed_text) {
                 if self.options.alternate_roles {
@@ -182,24 +177,41 @@ impl PlanBuilder<'_> {
                     text.push_str(&framed);
                 }
             }
-            if existing.is_some_and(|note| (&note.text, &note.continuation) == (&text, &continuation)) {
+            if same.is_some_and(|note| (&note.text, &note.continuation) == (&text, &continuation)) {
                 continue;
             }
             // The tokens of a note are counted with the dropped message after it.
             let new = self.note_tokens(&text, continuation.as_deref());
-            for at in (start..end).filter(|&at| self.folds.is_dropped(at)).collect::<Vec<_>>() {
+            for at in self.folds.notes_in(start..end).map(|(at, _)| at).chain([start]).collect::<Vec<_>>() {
                 self.request_tokens -= std::mem::take(&mut self.message_tokens[at]);
             }
             self.message_tokens[start] = new;
             self.request_tokens += new;
             self.touched_messages.insert(start);
-            let rounds = run.iter().map(|round| (round.start, round.end)).collect();
+            let (messages, round_count) = (start..end, run.len());
             self.folds.set_note(
                 start,
-                RoundNote { text, rounds, tool_counts, stage, continuation, summarized_until },
+                RoundNote { text, messages, round_count, hash, tool_counts, stage, continuation, summarized_until },
                 start..end,
             );
         }
+    }
+
+    /// Returns the runs of adjacent dropped rounds, as ranges of rounds.
+    fn dropped_runs(&self) -> Vec<Range<usize>> {
+        let rounds = self.state.rounds.as_slice();
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for (at, round) in rounds.iter().enumerate().filter(|(_, round)| self.folds.is_dropped(round.start)) {
+            match runs.last_mut() {
+                Some(run)
+                    if run.end == at && rounds[at - 1].end == round.start && self.folds.is_dropped(round.start - 1) =>
+                {
+                    run.end = at + 1
+                }
+                _ => runs.push(at..at + 1),
+            }
+        }
+        runs
     }
 
     /// Counts the calls of each tool in a run of rounds. Reuses the counts of existing notes, because a run grows with the
@@ -215,7 +227,7 @@ impl PlanBuilder<'_> {
         for (at, note) in self.folds.notes_in(messages.clone()) {
             count(counted, at, &mut tools);
             note.tool_counts.iter().for_each(|(tool, calls)| *tools.entry(tool.clone()).or_default() += calls);
-            counted = note.rounds.last().map_or(at, |last| last.1);
+            counted = note.messages.end;
         }
         count(counted, messages.end, &mut tools);
         tools
@@ -223,11 +235,12 @@ impl PlanBuilder<'_> {
 
     /// Returns the run whose note includes the summary: the last covered run, or the next one, at which a message in the
     /// user's role is possible. If roles must alternate, the next message must be the assistant's.
-    fn summary_position(&self, runs: &[Vec<Range<usize>>]) -> Option<usize> {
+    fn summary_position(&self, runs: &[Range<usize>]) -> Option<usize> {
         let until = self.summary?.until;
-        let is_covered = |run: &Vec<Range<usize>>| run.first().is_some_and(|round| round.start < until);
-        let allows_summary = |run: &Vec<Range<usize>>| {
-            let start = run.first().map_or(0, |round| round.start);
+        let rounds = self.state.rounds.as_slice();
+        let is_covered = |run: &Range<usize>| rounds[run.start].start < until;
+        let allows_summary = |run: &Range<usize>| {
+            let start = rounds[run.start].start;
             let next = (start..self.messages.len()).find(|&at| !self.folds.is_dropped(at)).map(|at| &self.messages[at]);
             !self.options.alternate_roles || next.is_some_and(Message::is_assistant)
         };

@@ -3,6 +3,7 @@
 //! A state grows message by message and holds no text except that of markers and excerpts. Nothing is planned here:
 //! `ingest` adds messages, and [`decide`](crate::engine::decide) decides at request points.
 
+pub(crate) mod failure;
 mod ingest;
 pub(crate) mod results;
 pub(crate) mod rounds;
@@ -14,12 +15,15 @@ use crate::engine::archive::{Original, OriginalStore, StoreError};
 use crate::engine::crease::Crease;
 use crate::engine::handle::Handle;
 use crate::engine::identifiers::index::IdentifierIndex;
+use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::{FoldSet, RemovedOriginal};
 use crate::engine::schedule::CreaseSchedule;
+use crate::engine::state::failure::FailedPlan;
 use crate::engine::state::results::ResultIndex;
 use crate::engine::state::rounds::RoundTable;
 use crate::engine::state::segments::SegmentTable;
 use crate::engine::state::totals::TokenTotals;
+use crate::error::{Error, ErrorKind};
 
 /// The state of a fold after some messages. Holds no text except that of markers and excerpts.
 #[derive(Clone, Default)]
@@ -32,6 +36,8 @@ pub struct FoldState {
     pub(crate) schedule: CreaseSchedule,
     pub(crate) folds: FoldSet,
     pub(crate) creases: Vec<Crease>,
+    /// The last plan that could not fit.
+    pub(crate) failed_plan: Option<FailedPlan>,
     /// Numbers of creases and folded parts when the originals were last stored. Every fold increases one of them.
     pub(crate) archived_counts: (usize, usize),
 }
@@ -53,6 +59,23 @@ impl FoldState {
         seen == 0 || messages.get(seen).is_none_or(|next| next.opens_round(messages[..seen].last()))
     }
 
+    /// Returns the error of the request with this many messages, if it could not fit.
+    pub(crate) fn failure_at(&self, request_point: usize) -> Option<&Error> {
+        self.failed_plan.as_ref().filter(|failed| failed.request_point == request_point).map(|failed| &failed.error)
+    }
+
+    /// Returns true if the request with this many messages could not fit into another budget than that of now.
+    pub(crate) fn has_failed_at_another_budget(
+        &self,
+        request_point: usize,
+        options: &FoldOptions,
+        ledger: &Ledger,
+    ) -> bool {
+        let now = ledger.budget_at(request_point, options);
+        self.failure_at(request_point)
+            .is_some_and(|error| !matches!(error.kind(), ErrorKind::CannotFit { budget, .. } if *budget == now))
+    }
+
     /// Writes the originals of all folds to a store.
     pub(crate) fn store_originals(
         &self,
@@ -61,7 +84,7 @@ impl FoldState {
     ) -> Result<(), StoreError> {
         let removed = self.folds.removed_originals(messages);
         let metadata = |original: &RemovedOriginal<'_>| {
-            let segment = self.segments.get(original.at).filter(|_| original.rounds.is_empty());
+            let segment = self.segments.get(original.at).filter(|_| original.rounds.is_none());
             let call = segment.and_then(|segment| segment.tool_call.as_ref());
             let in_rounds = original.rounds.iter().flat_map(|round| self.segments.of_messages(round.clone()));
             let tokens = segment.into_iter().chain(in_rounds).map(|segment| segment.tokens).sum();
@@ -80,7 +103,7 @@ impl FoldState {
                 bytes: &original.bytes,
                 tool: call.as_ref().map(|(tool, _)| tool.as_str()),
                 arguments: call.as_ref().map(|(_, target)| target.as_str()),
-                message: original.rounds.first().map_or(original.at.message, |round| round.start),
+                message: original.rounds.as_ref().map_or(original.at.message, |rounds| rounds.start),
                 tokens: *tokens,
             })
             .collect();

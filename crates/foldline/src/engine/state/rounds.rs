@@ -86,6 +86,13 @@ impl RoundTable {
         self.last_user_message
     }
 
+    /// Returns the messages outside of rounds, oldest first.
+    pub(crate) fn messages_between(&self) -> impl Iterator<Item = usize> {
+        let starts = self.rounds.iter().map(|round| round.start).chain([self.messages]);
+        let ends = std::iter::once(0).chain(self.rounds.iter().map(|round| round.end));
+        ends.zip(starts).flat_map(|(from, to)| from..to)
+    }
+
     /// Returns true if the message is the task.
     pub(crate) fn is_task(&self, message: usize) -> bool {
         self.task == Some(message)
@@ -138,6 +145,7 @@ mod tests {
         let conversation = Conversation { messages, ..Conversation::default() };
         assert_eq!(rounds.as_slice(), conversation.rounds());
         assert_eq!((rounds.calls(), rounds.newest_start()), (2, 6));
+        assert_eq!(rounds.messages_between().collect::<Vec<_>>(), [0, 5]);
     }
 
     #[test]

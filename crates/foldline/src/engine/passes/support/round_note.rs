@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use crate::Handle;
 use crate::engine::marker;
-use crate::engine::original;
 use crate::engine::passes::view::PassView;
 use crate::engine::segment::{SegmentKind, ToolCallInfo};
 
@@ -39,8 +38,8 @@ pub(crate) fn note_text(
     rounds: &[Range<usize>],
     tools: &BTreeMap<String, usize>,
     detail: NoteDetail,
+    handle: Option<Handle>,
 ) -> String {
-    let handle = view.options.handles.then(|| Handle::for_content(&original::rounds_bytes(view.messages, rounds)));
     let head = if rounds.len() == 1 { "1 round".to_owned() } else { format!("{} rounds", rounds.len()) };
     if detail != NoteDetail::Listed || rounds.len() > MAX_LISTED_ROUNDS {
         let sums: Vec<String> = tools.iter().map(|(tool, count)| format!("{count} {tool}")).collect();
