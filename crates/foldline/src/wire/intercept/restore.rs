@@ -161,6 +161,27 @@ mod tests {
         );
     }
 
+    /// Clients join the texts of chunks and drop thoughts; signed parts keep their signatures.
+    #[test]
+    fn gemini_answer_is_split_at_the_hidden_call() {
+        let rounds = [
+            r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hm","thought":true},{"text":"Let me see. "},{"functionCall":{"id":"h","name":"unfold","args":{}},"thoughtSignature":"s"}]},"finishReason":"STOP"}]}"#,
+            r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"42."}]},"finishReason":"STOP"}]}"#,
+        ];
+        let request = |answer: &str| {
+            format!(
+                r#"{{"contents":[{{"parts":[{{"text":"?"}}]}},{{"role":"model","parts":[{answer}]}},{{"role":"user","parts":[{{"text":"more"}}]}}]}}"#
+            )
+        };
+        let expected = r#"{"contents":[{"parts":[{"text":"?"}]},{"role":"model","parts":[{"text":"hm","thought":true},{"text":"Let me see. "},{"functionCall":{"id":"h","name":"unfold","args":{}},"thoughtSignature":"s"}]},{"role":"user","parts":[{"functionResponse":{"id":"h","name":"unfold","response":{"output":"the original"}}}]},{"role":"model","parts":[{"text":"42."}]},{"role":"user","parts":[{"text":"more"}]}]}"#;
+        for answer in [r#"{"text":"Let me see. 42."}"#, r#"{"text":"Let me see. "},{"text":"42."}"#] {
+            assert_eq!(restored(Format::Gemini, rounds, &request(answer), 1).as_deref(), Some(expected), "{answer}");
+        }
+        for answer in [r#"{"text":"Another answer"}"#, r#"{"text":"Let me see. 42.","thoughtSignature":"t"}"#] {
+            assert_eq!(restored(Format::Gemini, rounds, &request(answer), 1), None, "{answer}");
+        }
+    }
+
     #[test]
     fn non_matching_message_is_left_unchanged() {
         for copy in [

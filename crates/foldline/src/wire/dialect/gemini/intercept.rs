@@ -1,7 +1,7 @@
 //! Stream editing for Gemini. Clients append parts in order, so nothing is renumbered: the parts of hidden calls are
 //! removed, and chunks without anything else are withheld.
 
-use crate::wire::dialect::gemini::request::is_thought;
+use crate::wire::dialect::gemini::request::{is_thought, signature};
 use crate::wire::dialect::gemini::response::with_summed_usage;
 use crate::wire::intercept::InjectedTool;
 use crate::wire::intercept::restore::{CopiedMessage, HiddenRound};
@@ -202,15 +202,28 @@ fn recorded_content(gap: &HiddenRound) -> Option<JsonObject<'_>> {
     gap.turn_json.first().and_then(|turn| scan::parse_document(turn).ok()).map(|document| document.object())
 }
 
-/// Compares texts only: clients join the texts of chunks, and some drop thoughts.
+/// Compares texts only: clients join the texts of chunks, and some drop thoughts. A round that ends inside a signed part
+/// does not match, because the part cannot be split.
 fn matches_round(copy: &JsonObject<'_>, start: u64, gap: &HiddenRound) -> bool {
     let Some(turn) = recorded_content(gap) else { return false };
+    let Ok(start) = usize::try_from(start) else { return false };
     let (copied, recorded) = (visible_text(copy), visible_text(&turn));
-    usize::try_from(start).is_ok_and(|start| copied.get(start..).is_some_and(|text| text.starts_with(&recorded)))
+    copied.get(start..).is_some_and(|text| text.starts_with(&recorded))
+        && !splits_signed_part(copy, start + recorded.len())
 }
 
-/// Returns the parts of the copy after a number of bytes of text. A text across that position is split, unless it is
-/// signed; thoughts before it belong to earlier rounds.
+/// Returns true if a number of bytes of text ends inside a part with a signature.
+fn splits_signed_part(copy: &JsonObject<'_>, end: usize) -> bool {
+    let mut before = 0;
+    copy.elements("parts").iter().any(|part| {
+        let start = before;
+        before += part_text(part).map_or(0, |text| text.len());
+        (start + 1..before).contains(&end) && signature(part).is_some()
+    })
+}
+
+/// Returns the parts of the copy after a number of bytes of text. A text across that position is split; thoughts before
+/// it belong to earlier rounds.
 fn final_round(copy: &JsonObject<'_>, start: u64) -> Option<String> {
     let mut before = usize::try_from(start).ok()?;
     let mut rest: Vec<String> = Vec::new();
