@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::encryption::{ArchiveCipher, ArchiveKey};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::sqlite::SqliteStore;
 use crate::store::ArchiveStore;
@@ -89,8 +89,9 @@ impl Archive {
     ///
     /// # Errors
     ///
-    /// The same as for [`Archive::open`], and if the key is wrong.
+    /// The same as for [`Archive::open`], if the key is wrong, and if the path is a URL.
     pub fn open_with(path: impl AsRef<Path>, options: ArchiveOptions) -> Result<Self, Error> {
+        reject_url(path.as_ref())?;
         let cipher = ArchiveCipher::new(options.key)?;
         let is_writable = options.access == AccessMode::ReadWrite;
         let store = SqliteStore::open(path.as_ref(), cipher.clone(), is_writable)?;
@@ -141,4 +142,17 @@ impl Archive {
         *cached = Some(KnownIdentity { generation, identity: identity.clone() });
         Ok(identity)
     }
+}
+
+/// Rejects a URL, which would become a folder that is named like its scheme.
+fn reject_url(path: &Path) -> Result<(), Error> {
+    let Some((scheme, _)) = path.to_str().and_then(|path| path.split_once("://")) else { return Ok(()) };
+    let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    if scheme.is_empty() || !scheme.chars().all(is_scheme) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        format!("archives at {scheme}:// are not supported; an archive is the path of a file"),
+    ))
 }

@@ -1,11 +1,12 @@
 //! The archive's file and folder, and their permissions.
 //!
 //! Conversations contain source code, customer data and sometimes secrets, so the file is private to its owner.
-//! A file that others can read is rejected rather than silently repaired: it may already have been read.
+//! A file that its group or others can read is rejected rather than silently repaired: it may already have been read.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
+use crate::encryption::ArchiveKey;
 use crate::error::{Error, ErrorKind};
 
 /// Ensures that the file exists and is private to its owner.
@@ -31,6 +32,24 @@ pub(crate) fn check_private(path: &Path) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::NotAnArchive, format!("{} is not a file", path.display())));
     }
     check_mode(path, &metadata)
+}
+
+impl ArchiveKey {
+    /// Reads a key from a file that only its owner can access. White space around it is ignored, because a file that
+    /// was written by an editor ends in a line break.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, is accessible to other users, or has no key.
+    pub fn from_file(path: &Path) -> Result<Self, Error> {
+        let metadata = fs::metadata(path).map_err(|error| Error::io("read the archive key", path, &error))?;
+        // A pipe has no other readers.
+        if metadata.is_file() {
+            check_mode(path, &metadata)?;
+        }
+        let material = fs::read(path).map_err(|error| Error::io("read the archive key", path, &error))?;
+        ArchiveKey::new(material.trim_ascii())
+    }
 }
 
 /// Returns the path next to the archive with this suffix appended to its name.
@@ -73,7 +92,7 @@ fn create_private_file(path: &Path) -> Result<(), Error> {
 fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
     let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o007 != 0 {
+    if mode & 0o077 != 0 {
         let path = path.display();
         return Err(Error::new(
             ErrorKind::InsecurePermissions,

@@ -493,6 +493,13 @@ pub trait RetentionRows {
     /// If the store cannot be written.
     fn delete(&self, namespace: &Namespace, deletion: &Deletion) -> Result<RemovedCounts, Error>;
 
+    /// Returns the namespaces that have data, or had it.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn namespaces(&self) -> Result<Vec<Namespace>, Error>;
+
     /// Moves originals out of packs that waste space, and returns free space to the system.
     ///
     /// # Errors

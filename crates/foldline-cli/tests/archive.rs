@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -150,6 +151,7 @@ fn encrypted_archive_requires_its_key() {
     let folder = folder.path();
     let key = folder.join("key");
     std::fs::write(&key, "0123456789abcdef0123456789abcdef0123456789a=\n").unwrap();
+    std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
     let key = key.to_str().unwrap();
     let export = folder.join("export.jsonl");
     std::fs::write(&export, "{\"foldline_export\":1}\n{\"original\":{\"text\":\"sealed words\"}}\n").unwrap();
@@ -159,4 +161,41 @@ fn encrypted_archive_requires_its_key() {
     assert!(stdout_of(folder, &["search", "sealed", "--archive-key-file", key]).contains(handle.as_str()));
     let (code, stderr) = failure_of(folder, &["unfold", handle.as_str()]);
     assert!(code == 1 && stderr.contains("is sealed"), "{stderr}");
+}
+
+#[test]
+fn delete_removes_a_handle_a_session_or_everything() {
+    let folder = archive_folder();
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    archive.tenant(&Namespace::local()).in_session("s-1").store(&[original("of a session")]).unwrap();
+    archive.tenant(&Namespace::new("team").unwrap()).store(&[original("of a team")]).unwrap();
+    drop(archive);
+    let folder = folder.path();
+    let handle = Handle::for_content(LOG_TEXT.as_bytes());
+    let deleted = |arguments: &[&str]| stdout_of(folder, &[&["archive", "delete"], arguments].concat());
+    assert_eq!(failure_of(folder, &["archive", "delete"]).0, 2);
+    assert_eq!(failure_of(folder, &["archive", "delete", "--all", "--session", "s-1"]).0, 2);
+    assert!(deleted(&[handle.as_str()]).starts_with("deleted 1 originals"));
+    assert_eq!(failure_of(folder, &["unfold", handle.as_str()]).0, 1);
+    assert!(deleted(&["--session", "s-1"]).starts_with("deleted 1 originals"));
+    assert!(deleted(&["--all", "--namespace", "local"]).starts_with("deleted 0 originals"));
+    assert!(deleted(&["--all"]).starts_with("deleted 1 originals"));
+}
+
+#[test]
+fn prune_and_verify_act_on_the_chosen_namespace() {
+    let folder = archive_folder();
+    let folder = folder.path();
+    let verified = |arguments: &[&str]| stdout_of(folder, &[&["archive", "verify"], arguments].concat());
+    assert!(verified(&[]).starts_with("1 originals are intact"));
+    assert!(verified(&["--namespace", "local"]).starts_with("1 originals are intact"));
+    assert!(verified(&["--namespace", "team"]).starts_with("0 originals are intact"));
+    let output = run_foldline(folder, &["archive", "prune", "--unused-for", "0d"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.success() && stderr.contains("1 originals are above the age limit and were kept"),
+        "{stderr}"
+    );
+    let output = run_foldline(folder, &["archive", "prune", "--unused-for", "0d", "--namespace", "team"]);
+    assert!(output.status.success() && output.stderr.is_empty());
 }

@@ -5,6 +5,7 @@
 
 use foldline::Handle;
 
+use crate::archive::Archive;
 use crate::error::Error;
 use crate::store::Deletion;
 use crate::tenant::TenantArchive;
@@ -17,6 +18,23 @@ pub struct DeleteReport {
     pub originals: u64,
     /// Their bytes, before compression.
     pub bytes: u64,
+}
+
+impl Archive {
+    /// Deletes all data of all namespaces, durably.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn delete_everything(&self) -> Result<DeleteReport, Error> {
+        let mut deleted = DeleteReport::default();
+        for namespace in self.store_rows().namespaces()? {
+            let removed = self.tenant(&namespace).delete_everything()?;
+            deleted.originals += removed.originals;
+            deleted.bytes += removed.bytes;
+        }
+        Ok(deleted)
+    }
 }
 
 impl TenantArchive {

@@ -275,3 +275,64 @@ impl<'a> NewOriginal<'a> {
         Err(Error::new(ErrorKind::InvalidInput, format!("{handle} is not the handle of these bytes")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::Archive;
+    use crate::namespace::Namespace;
+
+    /// Returns an original with the handle of another text, as if their hashes began with the same 60 bits.
+    fn colliding<'a>(bytes: &'a [u8], handle_of: &[u8]) -> NewOriginal<'a> {
+        let handle = Handle::for_content(handle_of);
+        let original = Original { handle, bytes, tool: None, arguments: None, message: 0, tokens: 1 };
+        NewOriginal::new(&original, None, clock::now_millis())
+    }
+
+    fn refused(counts: &StoreCounts) -> Vec<usize> {
+        counts.refused.iter().map(|refused| refused.index).collect()
+    }
+
+    /// The second text of two with the same handle was lost, and `verify` found nothing.
+    #[test]
+    fn colliding_original_is_refused_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        let unfold = |bytes: &[u8]| tenant.unfold(Handle::for_content(bytes).as_str()).unwrap().bytes;
+
+        // In one call.
+        let call = [
+            colliding(b"first", b"first"),
+            colliding(b"second", b"first"),
+            colliding(b"other", b"other"),
+            colliding(b"first", b"first"),
+        ];
+        let counts = tenant.store_missing(&call).unwrap();
+        assert_eq!((counts.added, counts.existing, refused(&counts)), (2, 1, vec![1]));
+        assert_eq!((unfold(b"first"), unfold(b"other")), (b"first".to_vec(), b"other".to_vec()));
+
+        // In a later call.
+        let counts = tenant.store_missing(&[colliding(b"second", b"first"), colliding(b"third", b"third")]).unwrap();
+        assert_eq!((counts.added, refused(&counts)), (1, vec![0]));
+        assert_eq!((unfold(b"first"), unfold(b"third")), (b"first".to_vec(), b"third".to_vec()));
+        assert_eq!(archive.verify(|_| ()).unwrap().intact, 3);
+    }
+
+    #[test]
+    fn collision_with_a_concurrent_writer_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        let pack = |new: NewOriginal<'_>| {
+            let (name, hash) = (tenant.cipher().handle_name(new.handle).unwrap(), new.hash);
+            tenant.pack_originals(&[MissingOriginal { new: &new, name, hash }]).unwrap()
+        };
+        // Both have looked before either has written.
+        let (first, second) = (pack(colliding(b"first", b"first")), pack(colliding(b"second", b"first")));
+        let insert = |packs| tenant.store_rows().insert(tenant.namespace(), packs).unwrap();
+        assert_eq!(insert(first.clone()), [InsertOutcome::Added]);
+        assert_eq!(insert(second), [InsertOutcome::HandleTaken]);
+        assert_eq!(insert(first), [InsertOutcome::Existing]);
+    }
+}

@@ -91,6 +91,16 @@ impl RetentionRows for SqliteStore {
         Ok(removed)
     }
 
+    fn namespaces(&self) -> Result<Vec<Namespace>, Error> {
+        self.read_with(|database| {
+            database.readers().read(|connection| {
+                let mut statement = connection.prepare("SELECT name FROM namespace ORDER BY name")?;
+                let names = statement.query_map((), |row| row.get::<_, String>(0))?;
+                names.map(|name| Namespace::new(name?)).collect()
+            })
+        })
+    }
+
     fn compact(&self, scope: ArchiveScope<'_>) -> Result<(), Error> {
         self.write_with(|database| repack::repack_all(&database.shared_readers(), database.write_queue()?, scope))
     }

@@ -98,7 +98,7 @@ fn world_readable_file_is_rejected() {
     drop(temp.open());
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&temp.path()), 0o600);
-    for open in [0o604, 0o644, 0o602, 0o666] {
+    for open in [0o604, 0o644, 0o602, 0o666, 0o640, 0o660, 0o620, 0o610] {
         std::fs::set_permissions(temp.path(), PermissionsExt::from_mode(open)).unwrap();
         assert_eq!(Archive::open(temp.path()).unwrap_err().kind(), &ErrorKind::InsecurePermissions);
         assert_eq!(temp.open_read_only().unwrap_err().kind(), &ErrorKind::InsecurePermissions);
@@ -161,4 +161,15 @@ fn read_only_archive_rejects_writes() {
     drop(temp.open());
     let tenant = temp.open_read_only().unwrap().tenant(&foldline_archive::Namespace::local());
     assert_eq!(tenant.store_durably(&[original(b"x")]).unwrap_err().kind(), &ErrorKind::ReadOnly);
+}
+
+/// `--archive postgres://..` created a folder named `postgres:` in the working directory.
+#[test]
+fn url_is_not_a_path() {
+    for url in ["postgres://user@host/db", "s3://bucket/key", "redis://localhost"] {
+        let error = Archive::open(url).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::InvalidInput, "{url}");
+        assert!(!error.to_string().contains("user"), "{error}");
+    }
+    assert!(!std::path::Path::new("postgres:").exists());
 }

@@ -4,11 +4,13 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing test panics, and a skipped one prints why")]
 
 mod crash;
+mod delete;
 mod disk;
 mod encryption;
 mod engine;
 mod errors;
 mod ledger;
+mod removed_file;
 mod retention;
 mod round_trip;
 mod search;

@@ -163,3 +163,35 @@ fn small_packs_merge_during_reads() {
     let verified = temp.open().verify(|_| ()).unwrap();
     assert_eq!((verified.intact, verified.damaged.len()), (300, 0));
 }
+
+/// `prune --namespace` pruned the originals of every tenant.
+#[test]
+fn tenant_is_pruned_and_verified_alone() {
+    let temp = TempArchive::new();
+    let archive = temp.open();
+    let other = foldline_archive::Namespace::new("other").unwrap();
+    let (ours, theirs) = (archive.tenant(&foldline_archive::Namespace::local()), archive.tenant(&other));
+    for (tenant, texts) in [(&ours, [&b"ours"[..], b"ours too"]), (&theirs, [b"theirs", b"theirs too"])] {
+        tenant.store(&texts.map(original)).unwrap();
+        texts.iter().for_each(|text| backdate(&temp, text, 100));
+        tenant.record_fact("summary", b"f", b"fact").unwrap();
+    }
+    let policy = RetentionPolicy { max_age: Some(30 * ONE_DAY), max_bytes: Some(0), ..RetentionPolicy::default() };
+    assert_eq!(ours.prune(&policy).unwrap().originals, 2);
+    assert!(unfolds_exactly(&theirs, b"theirs") && unfolds_exactly(&theirs, b"theirs too"));
+    assert_eq!(theirs.facts().unwrap().len(), 1);
+    assert_eq!(archive.verify_namespace(&other, |_| ()).unwrap().intact, 2);
+    assert_eq!(archive.verify_namespace(ours.namespace(), |_| ()).unwrap().intact, 0);
+}
+
+/// `prune --unused-for 0d` removed nothing and did not say why.
+#[test]
+fn prune_reports_live_originals_above_the_age_limit() {
+    let temp = TempArchive::new();
+    let archive = temp.open();
+    archive.tenant(&foldline_archive::Namespace::local()).store(&[original(b"a"), original(b"b")]).unwrap();
+    backdate(&temp, b"a", 100);
+    let policy = RetentionPolicy { max_age: Some(Duration::ZERO), ..RetentionPolicy::default() };
+    let pruned = archive.prune(&policy).unwrap();
+    assert_eq!((pruned.originals, pruned.live), (1, 1));
+}

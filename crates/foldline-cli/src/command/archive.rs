@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use foldline::Handle;
 use foldline_archive::{AccessMode, ArchiveStats, ByteProgress, RetentionPolicy};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -17,7 +18,7 @@ use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{ArchiveGroups, SettingFlags};
 use crate::units::{AgeArg, SizeArg, format_age, format_bytes};
 
-/// Maintain the archive: statistics, retention, verification, export and import
+/// Maintain the archive: statistics, retention, deletion, verification, export and import
 #[derive(Args)]
 pub(crate) struct ArchiveCommand {
     #[command(subcommand)]
@@ -28,6 +29,7 @@ pub(crate) struct ArchiveCommand {
 enum ArchiveTask {
     Stats(StatsTask),
     Prune(PruneTask),
+    Delete(DeleteTask),
     Verify(VerifyTask),
     Export(ExportTask),
     Import(ImportTask),
@@ -38,6 +40,7 @@ impl ArchiveCommand {
         match self.task {
             ArchiveTask::Stats(it) => it.run(),
             ArchiveTask::Prune(it) => it.run(),
+            ArchiveTask::Delete(it) => it.run(),
             ArchiveTask::Verify(it) => it.run(),
             ArchiveTask::Export(it) => it.run(),
             ArchiveTask::Import(it) => it.run(),
@@ -110,7 +113,7 @@ fn format_stats(stats: &ArchiveStats, path: &Path) -> String {
 ///
 /// Age counts from the last request that still carried the marker. Originals that were carried within --live may belong
 /// to a running conversation and are never removed. Without a limit nothing is removed, and the archive is only
-/// compacted.
+/// compacted. All namespaces are pruned, or the one of --namespace.
 #[derive(Args)]
 struct PruneTask {
     /// Remove originals that no request has carried for this long: 30d, 12h, 8w.
@@ -131,13 +134,18 @@ struct PruneTask {
 
 impl PruneTask {
     fn run(self) -> Result<ExitCode> {
-        let archive = ArchiveSettings::resolve(&self.settings.load()?)?.open_existing()?;
-        let spinner = new_spinner("pruning");
-        let pruned = archive.prune(&RetentionPolicy {
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
+        let archive = settings.open_existing()?;
+        let policy = RetentionPolicy {
             max_age: self.unused_for.map(|age| age.0),
             max_bytes: self.max_size.map(|size| size.0),
             min_idle: self.live.0,
-        })?;
+        };
+        let spinner = new_spinner("pruning");
+        let pruned = match settings.has_chosen_namespace {
+            true => archive.tenant(&settings.namespace).prune(&policy)?,
+            false => archive.prune(&policy)?,
+        };
         spinner.finish_and_clear();
         print_stdout(&format!(
             "removed {} originals ({}); the archive has {} now, {} before\n",
@@ -146,6 +154,13 @@ impl PruneTask {
             format_bytes(pruned.bytes_after),
             format_bytes(pruned.bytes_before)
         ))?;
+        if pruned.live > 0 {
+            report(&format!(
+                "foldline: {} originals are above the age limit and were kept: their conversations may continue (see \
+                 --live); `foldline archive delete` removes originals of any age",
+                format_number(pruned.live)
+            ));
+        }
         if self.max_size.is_some_and(|size| pruned.bytes_after > size.0) {
             report(
                 "foldline: the archive is above the size limit: the remaining originals may still be in use (see --live)",
@@ -155,7 +170,57 @@ impl PruneTask {
     }
 }
 
+/// Delete data at once, whatever its age
+///
+/// Markers of deleted originals no longer resolve, also in conversations that continue. With --all and without --namespace,
+/// all namespaces are deleted.
+#[derive(Args)]
+struct DeleteTask {
+    #[command(flatten)]
+    target: DeleteTarget,
+
+    #[command(flatten)]
+    settings: SettingFlags<ArchiveGroups>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct DeleteTarget {
+    /// The whole handle of an original.
+    handle: Option<Handle>,
+
+    /// Delete the originals that a session stored first, and its facts, requests and events.
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+
+    /// Delete everything.
+    #[arg(long)]
+    all: bool,
+}
+
+impl DeleteTask {
+    fn run(self) -> Result<ExitCode> {
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
+        let archive = settings.open_existing()?;
+        let tenant = archive.tenant(&settings.namespace);
+        let deleted = match self.target {
+            DeleteTarget { handle: Some(handle), .. } => tenant.delete_original(handle)?,
+            DeleteTarget { session: Some(session), .. } => tenant.delete_session(&session)?,
+            _ if settings.has_chosen_namespace => tenant.delete_everything()?,
+            _ => archive.delete_everything()?,
+        };
+        print_stdout(&format!(
+            "deleted {} originals ({})\n",
+            format_number(deleted.originals),
+            format_bytes(deleted.bytes)
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
 /// Read and hash every original again; exit code 1 if any is damaged
+///
+/// All namespaces are verified, or the one of --namespace.
 #[derive(Args)]
 struct VerifyTask {
     #[command(flatten)]
@@ -168,7 +233,11 @@ impl VerifyTask {
         // Quarantining damage needs write access; without it, damage is still reported.
         let archive = settings.open_existing().or_else(|_| settings.open(AccessMode::ReadOnly))?;
         let bar = progress_bar();
-        let verified = archive.verify(|progress| update_progress(&bar, progress))?;
+        let progress = |progress| update_progress(&bar, progress);
+        let verified = match settings.has_chosen_namespace {
+            true => archive.verify_namespace(&settings.namespace, progress)?,
+            false => archive.verify(progress)?,
+        };
         bar.finish_and_clear();
         for error in &verified.structure_errors {
             report(&format!("foldline: database: {error}"));

@@ -14,6 +14,8 @@ use crate::settings::table::{ARCHIVE, ARCHIVE_KEY, ARCHIVE_KEY_FILE, NAMESPACE};
 pub(crate) struct ArchiveSettings {
     pub(crate) path: PathBuf,
     pub(crate) namespace: Namespace,
+    /// True if the namespace was chosen, false if it is the default.
+    pub(crate) has_chosen_namespace: bool,
     key: Option<ArchiveKey>,
 }
 
@@ -48,16 +50,15 @@ impl ArchiveSettings {
                 .data_dir()
                 .join("archive.db"),
         };
-        let secret = match layers.path(&ARCHIVE_KEY_FILE) {
-            Some(file) => {
-                let unread = || format!("could not read the archive key {}", file.display());
-                Some(std::fs::read(&file).with_context(unread)?)
-            }
-            None => layers.get(&ARCHIVE_KEY).map(|value| value.text.as_bytes().to_vec()),
+        let key = match layers.path(&ARCHIVE_KEY_FILE) {
+            Some(file) => Some(ArchiveKey::from_file(&file)?),
+            None => layers
+                .get(&ARCHIVE_KEY)
+                .map(|value| ArchiveKey::new(value.text.as_bytes().trim_ascii()))
+                .transpose()?,
         };
-        // A key file written by an editor or by `echo` ends in a line break.
-        let key = secret.map(|secret| ArchiveKey::new(secret.trim_ascii())).transpose()?;
-        Ok(Self { path, namespace: namespace(layers)?, key })
+        let has_chosen_namespace = layers.get(&NAMESPACE).is_some();
+        Ok(Self { path, namespace: namespace(layers)?, has_chosen_namespace, key })
     }
 
     /// Opens the archive.
