@@ -59,6 +59,11 @@ impl OriginalStore for TenantArchive {
             Some(refused) => Err(StoreError(refused.reason)),
         }
     }
+
+    fn store_accepted(&self, originals: &[Original<'_>]) -> Result<Vec<usize>, StoreError> {
+        let counts = self.store_durably(originals).map_err(|error| StoreError(error.to_string()))?;
+        Ok(counts.refused.into_iter().map(|refused| refused.index).collect())
+    }
 }
 
 impl TenantArchive {

@@ -52,10 +52,9 @@ impl ArchiveSettings {
         };
         let key = match layers.path(&ARCHIVE_KEY_FILE) {
             Some(file) => Some(ArchiveKey::from_file(&file)?),
-            None => layers
-                .get(&ARCHIVE_KEY)
-                .map(|value| ArchiveKey::new(value.text.as_bytes().trim_ascii()))
-                .transpose()?,
+            None => {
+                layers.get(&ARCHIVE_KEY).map(|value| ArchiveKey::new(value.text.as_bytes().trim_ascii())).transpose()?
+            }
         };
         let has_chosen_namespace = layers.get(&NAMESPACE).is_some();
         Ok(Self { path, namespace: namespace(layers)?, has_chosen_namespace, key })
@@ -83,6 +82,11 @@ impl OriginalStore for ArchiveSettings {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
         let archive = self.open(AccessMode::ReadWrite).map_err(|error| StoreError(error.to_string()))?;
         archive.tenant(&self.namespace).store(originals)
+    }
+
+    fn store_accepted(&self, originals: &[Original<'_>]) -> Result<Vec<usize>, StoreError> {
+        let archive = self.open(AccessMode::ReadWrite).map_err(|error| StoreError(error.to_string()))?;
+        archive.tenant(&self.namespace).store_accepted(originals)
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use foldline::wire::{Format, Request};
-use foldline_archive::{Archive, Namespace};
+use foldline_archive::{AccessMode, Archive, ArchiveOptions, Namespace};
 use foldline_server::proxy::{ProxyMode, ProxySettings};
 use http_body_util::Full;
 use serde_json::{Value, json};
@@ -226,6 +226,35 @@ async fn full_disk_loses_no_request_and_no_original() {
 fn fill_disk(ballast: &Path) {
     let mut file = std::fs::File::create(ballast).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
+}
+
+/// `rm archive.db` under a running proxy: handles were still issued, and all of them were lost when it ended.
+#[tokio::test]
+async fn removed_archive_is_noticed_and_filled_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("archive.db");
+    let archive = Archive::open(&file).unwrap();
+    let format = Format::OpenAiChat;
+    let harness = ProxyHarness::start(small_window_settings(), Some(archive), |_| UpstreamReply::json("{}")).await;
+    let whole = agent_messages(format, 60);
+    let mut markers = Vec::new();
+    for (turn, end) in (1..=whole.len()).step_by(2).enumerate() {
+        if turn == 40 {
+            std::fs::remove_file(&file).unwrap();
+        }
+        let got = harness.post(endpoint(format), request_body(format, &whole[..end])).await;
+        assert_eq!(got.status, 200);
+        let text = String::from_utf8(harness.received().pop().unwrap().body.to_vec()).unwrap();
+        let options = ArchiveOptions { access: AccessMode::ReadOnly, ..ArchiveOptions::default() };
+        let tenant = Archive::open_with(&file, options).unwrap().tenant(&Namespace::local());
+        let handles: Vec<_> = foldline::marker::handles(&text).collect();
+        for handle in &handles {
+            tenant.unfold(handle.as_str()).expect("the original of every marker is in the file");
+        }
+        markers.push(handles.len());
+    }
+    assert!(markers[39] > 0 && markers[40] == 0, "the loss is noticed: {markers:?}");
+    assert!(markers.last().is_some_and(|count| *count > 0), "new folds have handles again: {markers:?}");
 }
 
 /// The archive is damaged during a session: existing folds remain, byte for byte.

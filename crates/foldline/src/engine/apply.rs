@@ -1,12 +1,16 @@
 //! Folds the bytes of a request: stores the originals first, then splices the edits into the body.
 //!
 //! This module is the last check before a request is sent, and it must not rely on the other modules. If the archive
-//! fails, the original request is sent if it fits, otherwise a rendering without handles. A rendering that
-//! breaks a law that the original request does not break is not sent if the original fits.
+//! fails, the original request is sent if it fits, otherwise a rendering without handles. If it refuses single
+//! originals, those stay in the request. A rendering that breaks a law that the original request does not break is not sent if the original fits.
 
-use crate::engine::archive::OriginalStore;
+use std::sync::Arc;
+
+use crate::conversation::Conversation;
+use crate::engine::archive::{OriginalStore, StoreError};
 use crate::engine::crease::Crease;
 use crate::engine::options::{FoldOptions, Ledger};
+use crate::engine::overlay::RefusedParts;
 use crate::engine::passes::AT_INGEST;
 use crate::engine::rendering::FoldedConversation;
 use crate::engine::stage::Stage;
@@ -147,7 +151,8 @@ pub fn apply_with_state(
     listener(FoldEvent::Started { received_tokens: raw_tokens, budget: options.budget });
     let fits = raw_tokens <= options.budget;
 
-    let stored = store.map_or(Ok(()), |store| folded.store_originals(conversation, store));
+    let stored =
+        store.map_or(Ok(()), |store| store_originals(&mut folded, conversation, &options, ledger, store, listener));
     if let Err(error) = stored {
         listener(FoldEvent::Refused { reason: error.to_string() });
         if fits {
@@ -181,6 +186,37 @@ pub fn apply_with_state(
     Ok(FoldedRequest { body, tokens: folded.tokens, raw_tokens, folded: Some(folded), unchanged_state: None })
 }
 
+/// The number of times that a request is folded again because the store refuses originals.
+const MAX_REFUSALS: usize = 4;
+
+/// Writes the originals of a fold to the store. Those that the store refuses stay in the request: it is folded again
+/// with the parts pinned, so that the others keep their handles.
+fn store_originals(
+    folded: &mut FoldedConversation,
+    conversation: &Conversation<'_>,
+    options: &FoldOptions,
+    ledger: &Ledger,
+    store: &dyn OriginalStore,
+    listener: EventListener<'_>,
+) -> Result<(), StoreError> {
+    let mut refused = RefusedParts::default();
+    for _ in 0..MAX_REFUSALS {
+        let newly_refused = folded.store_originals(conversation, store)?;
+        if newly_refused.is_empty() {
+            return Ok(());
+        }
+        let reason = "the archive refused originals, which stay unfolded: their handles belong to other texts";
+        listener(FoldEvent::Refused { reason: reason.to_owned() });
+        refused.extend(newly_refused);
+        let (kept, pinned) = (refused.clone(), options.pins.parts.clone());
+        let mut options = options.clone();
+        options.pins.parts =
+            Some(Arc::new(move |at| kept.contains(at) || pinned.as_ref().is_some_and(|pinned| pinned(at))));
+        *folded = fold(conversation, &options, ledger).map_err(|error| StoreError(error.to_string()))?;
+    }
+    Err(StoreError("the archive refused too many originals".into()))
+}
+
 /// Returns the first law that the rewritten request breaks and the original does not.
 fn first_violation(request: &Request<'_>, body: &[u8], folded: &FoldedConversation) -> Option<LawViolation> {
     let rewritten = Request::parse(request.format(), body).ok()?;
@@ -209,6 +245,9 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+    use crate::engine::archive::Original;
+    use crate::engine::handle::Handle;
+    use crate::engine::marker;
     use crate::models::prices::Prices;
     use crate::tokens::{Meter, ModelTable};
     use crate::wire::Format;
@@ -257,6 +296,62 @@ mod tests {
         let continued = apply_with_state(&mut state, &long, &options, &ledger, None, &|_| ()).unwrap();
         assert_eq!(continued.body, apply(&long, &options, &ledger, None, &|_| ()).unwrap().body);
         assert!(state.is_empty());
+    }
+
+    /// A store in which the handles of some texts belong to other texts.
+    struct RefusingStore {
+        is_refused: fn(&str) -> bool,
+        stored: RefCell<Vec<Handle>>,
+    }
+
+    impl OriginalStore for RefusingStore {
+        fn store(&self, _: &[Original<'_>]) -> Result<(), StoreError> {
+            panic!("the engine asks for what is accepted");
+        }
+
+        fn store_accepted(&self, originals: &[Original<'_>]) -> Result<Vec<usize>, StoreError> {
+            let is_refused = |original: &Original<'_>| (self.is_refused)(std::str::from_utf8(original.bytes).unwrap());
+            let stored = originals.iter().filter(|original| !is_refused(original)).map(|original| original.handle);
+            self.stored.borrow_mut().extend(stored);
+            Ok((0..originals.len()).filter(|index| is_refused(&originals[*index])).collect())
+        }
+    }
+
+    /// A handle of another text was issued for the second of two texts, which was lost.
+    #[test]
+    fn refused_original_stays_and_the_others_keep_their_handles() {
+        let source = |file: usize| -> String {
+            (0..80).map(|line| format!("let value_{file}_{line} = compute_{line}(input_{file});\\n")).collect()
+        };
+        let rounds: Vec<String> = (0..30)
+            .map(|file| {
+                let text = source(file);
+                format!(
+                    r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"c{file}","type":"function","function":{{"name":"read","arguments":"{{\"path\":\"{file}.rs\"}}"}}}}]}},{{"role":"tool","tool_call_id":"c{file}","content":"{text}"}}"#
+                )
+            })
+            .collect();
+        let body =
+            format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"go"}},{}]}}"#, rounds.join(","));
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
+        let options = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 20_000);
+        let send = |is_refused: fn(&str) -> bool| {
+            let store = RefusingStore { is_refused, stored: RefCell::default() };
+            let applied = apply(&request, &options, &Ledger::default(), Some(&store), &|_| ()).unwrap();
+            assert!(applied.tokens <= 20_000);
+            let text = String::from_utf8(applied.body).unwrap();
+            let handles: Vec<Handle> = marker::handles(&text).collect();
+            assert!(handles.iter().all(|handle| store.stored.borrow().contains(handle)));
+            (text, handles)
+        };
+        let (text, all) = send(|_| false);
+        assert!(all.len() > 5 && !text.contains("value_3_40"), "{text}");
+        let (text, handles) = send(|original| original.contains("value_3_40"));
+        assert!(text.contains(&source(3)), "{text}");
+        assert!(handles.len() > 5 && handles.len() < all.len() + 5, "{} of {}", handles.len(), all.len());
+        // Nothing can be stored: the request fits without handles.
+        assert_eq!(send(|_| true).1, []);
     }
 
     /// A file is read twice: the second copy is folded before it is first sent, and stays folded.

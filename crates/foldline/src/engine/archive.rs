@@ -15,6 +15,17 @@ pub trait OriginalStore {
     ///
     /// If any original could not be stored; then none of them may be assumed to be stored.
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError>;
+
+    /// Stores these originals like [`store`](OriginalStore::store), and returns the indices of those that are refused
+    /// while the others are stored: the handle of one may belong to another text. A refused original stays in the
+    /// request.
+    ///
+    /// # Errors
+    ///
+    /// If nothing could be stored.
+    fn store_accepted(&self, originals: &[Original<'_>]) -> Result<Vec<usize>, StoreError> {
+        self.store(originals).map(|()| Vec::new())
+    }
 }
 
 /// An original that is about to leave a request, with its metadata.

@@ -4,7 +4,7 @@
 //! No fold may be decided here.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -71,6 +71,37 @@ impl RoundNote {
     /// Returns the pass name under which the note is counted.
     pub(crate) fn pass_name(&self) -> &'static str {
         if self.summarized_until.is_some() { "summary" } else { "rounds" }
+    }
+}
+
+/// Parts that have to stay in the rendering, because a store refuses their originals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RefusedParts {
+    parts: BTreeSet<PartId>,
+    /// Messages of refused rounds.
+    messages: BTreeSet<usize>,
+}
+
+impl RefusedParts {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.messages.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, original: &RemovedOriginal<'_>) {
+        match &original.rounds {
+            None => drop(self.parts.insert(original.at)),
+            Some(messages) => self.messages.extend(messages.clone()),
+        }
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.parts.extend(other.parts);
+        self.messages.extend(other.messages);
+    }
+
+    /// Returns true if this part has to stay.
+    pub(crate) fn contains(&self, at: PartId) -> bool {
+        self.parts.contains(&at) || self.messages.contains(&at.message)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::engine::crease::Crease;
 use crate::engine::handle::Handle;
 use crate::engine::marker;
 use crate::engine::options::FoldOptions;
-use crate::engine::overlay::{AppliedFold, RenderedItem, RoundNote};
+use crate::engine::overlay::{AppliedFold, RefusedParts, RenderedItem, RoundNote};
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
 use crate::tokens::Tokens;
@@ -130,18 +130,22 @@ impl FoldedConversation {
         folds.visible_parts().map(|(_, fold)| fold.pass_name).chain(folds.notes().map(|(_, note)| note.pass_name()))
     }
 
-    /// Writes the originals of all folds to a store, unless all of them were stored before.
+    /// Writes the originals of all folds to a store, unless all of them were stored before. Returns the parts whose
+    /// originals the store refuses.
     pub(crate) fn store_originals(
         &mut self,
         conversation: &Conversation<'_>,
         store: &dyn OriginalStore,
-    ) -> Result<(), StoreError> {
+    ) -> Result<RefusedParts, StoreError> {
         let counts = (self.creases.len(), self.state.folds.len());
-        if self.state.archived_counts != counts {
-            self.state.store_originals(&conversation.messages, store)?;
+        if self.state.archived_counts == counts {
+            return Ok(RefusedParts::default());
+        }
+        let refused = self.state.store_originals(&conversation.messages, store)?;
+        if refused.is_empty() {
             self.state.archived_counts = counts;
         }
-        Ok(())
+        Ok(refused)
     }
 
     /// Returns the edits that turn the request from which the conversation was parsed into the folded request.

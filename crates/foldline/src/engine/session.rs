@@ -141,7 +141,8 @@ impl FoldSession {
     ///
     /// The error of the store.
     pub fn store_originals(&self, store: &dyn OriginalStore) -> Result<(), StoreError> {
-        self.state.store_originals(&self.messages, store)
+        let refused = self.state.store_originals(&self.messages, store)?;
+        if refused.is_empty() { Ok(()) } else { Err(StoreError("the archive refused some of them".into())) }
     }
 
     /// Returns the original of a handle in the rendering.

@@ -2,7 +2,7 @@
 //! client gets the response.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldline::{Handle, Original, OriginalStore, StoreError};
@@ -23,8 +23,10 @@ struct WrittenOriginals {
 /// Write state of an original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
-    Yes,
-    /// Written, but the sync failed or the archive was lost; it is written again.
+    /// The text with this hash was written. Another text may have the same handle.
+    Yes(blake3::Hash),
+    /// Not known to be in the archive, because the sync failed, the archive was lost, or the handle is from the ledger;
+    /// it is written again.
     Doubtful,
 }
 
@@ -65,7 +67,7 @@ impl WrittenOriginals {
 
 impl FromIterator<Handle> for StoredHandles {
     fn from_iter<I: IntoIterator<Item = Handle>>(handles: I) -> Self {
-        let handles = handles.into_iter().map(|handle| (handle, Written::Yes)).collect();
+        let handles = handles.into_iter().map(|handle| (handle, Written::Doubtful)).collect();
         Self(Arc::new(Mutex::new(WrittenOriginals { handles, generation: None })))
     }
 }
@@ -116,19 +118,30 @@ impl<'k> ArchiveWriter<'k> {
 
 impl OriginalStore for ArchiveWriter<'_> {
     fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
-        let fresh: Vec<Original<'_>> = {
+        match self.store_accepted(originals)?.len() {
+            0 => Ok(()),
+            refused => Err(StoreError(format!("the archive refused {refused} of them"))),
+        }
+    }
+
+    fn store_accepted(&self, originals: &[Original<'_>]) -> Result<Vec<usize>, StoreError> {
+        let hashes: Vec<blake3::Hash> = originals.iter().map(|original| blake3::hash(original.bytes)).collect();
+        let is_fresh: Vec<usize> = {
             let stored = self.stored.lock();
-            let is_stored = |original: &&Original<'_>| stored.handles.get(&original.handle) == Some(&Written::Yes);
-            originals.iter().filter(|original| !is_stored(original)).copied().collect()
+            let written = |index: &usize| stored.handles.get(&originals[*index].handle);
+            (0..originals.len()).filter(|index| written(index) != Some(&Written::Yes(hashes[*index]))).collect()
         };
+        let fresh: Vec<Original<'_>> = is_fresh.iter().map(|index| originals[*index]).collect();
+        let mut refused = Vec::new();
         if let (Some(archive), false) = (self.archive, fresh.is_empty()) {
             let counts = archive.store_unsynced(&fresh).map_err(|error| StoreError(error.to_string()))?;
             self.has_written.set(true);
-            if let Some(refused) = counts.refused.into_iter().next() {
-                return Err(StoreError(refused.reason));
-            }
+            refused.extend(counts.refused.into_iter().map(|refused| is_fresh[refused.index]));
         }
-        self.stored.lock().handles.extend(fresh.iter().map(|original| (original.handle, Written::Yes)));
-        Ok(())
+        let is_refused: HashSet<usize> = refused.iter().copied().collect();
+        let written = is_fresh.into_iter().filter(|index| !is_refused.contains(index));
+        let written = written.map(|index| (originals[index].handle, Written::Yes(hashes[index])));
+        self.stored.lock().handles.extend(written);
+        Ok(refused)
     }
 }

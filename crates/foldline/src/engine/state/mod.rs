@@ -16,7 +16,7 @@ use crate::engine::crease::Crease;
 use crate::engine::handle::Handle;
 use crate::engine::identifiers::index::IdentifierIndex;
 use crate::engine::options::{FoldOptions, Ledger};
-use crate::engine::overlay::{FoldSet, RemovedOriginal};
+use crate::engine::overlay::{FoldSet, RefusedParts, RemovedOriginal};
 use crate::engine::schedule::CreaseSchedule;
 use crate::engine::state::failure::FailedPlan;
 use crate::engine::state::results::ResultIndex;
@@ -76,12 +76,12 @@ impl FoldState {
             .is_some_and(|error| !matches!(error.kind(), ErrorKind::CannotFit { budget, .. } if *budget == now))
     }
 
-    /// Writes the originals of all folds to a store.
+    /// Writes the originals of all folds to a store. Returns the parts whose originals the store refuses.
     pub(crate) fn store_originals(
         &self,
         messages: &[Message<'_>],
         store: &dyn OriginalStore,
-    ) -> Result<(), StoreError> {
+    ) -> Result<RefusedParts, StoreError> {
         let removed = self.folds.removed_originals(messages);
         let metadata = |original: &RemovedOriginal<'_>| {
             let segment = self.segments.get(original.at).filter(|_| original.rounds.is_none());
@@ -107,6 +107,9 @@ impl FoldState {
                 tokens: *tokens,
             })
             .collect();
-        store.store(&originals)
+        let mut refused = RefusedParts::default();
+        let indices = store.store_accepted(&originals)?;
+        indices.into_iter().filter_map(|index| removed.get(index)).for_each(|original| refused.add(original));
+        Ok(refused)
     }
 }
