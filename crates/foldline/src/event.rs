@@ -3,14 +3,38 @@
 //! Events carry numbers and positions, never contents. The engine calls the listener on its own thread,
 //! so a listener must not block; a slow consumer needs a non-blocking channel.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::crease::Trigger;
 use crate::engine::stage::Stage;
 use crate::tokens::Tokens;
 
 /// An event in the folding of one request.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+///
+/// ```
+/// use std::cell::RefCell;
+///
+/// use foldline::wire::{Format, Request};
+/// use foldline::{FoldEvent, FoldOptions, Ledger, apply};
+///
+/// let mut messages = vec![r#"{"role":"user","content":"read it"}"#.to_owned()];
+/// for at in 0..40 {
+///     let call = format!(r#"{{"id":"c{at}","type":"function","function":{{"name":"read","arguments":"{{}}"}}}}"#);
+///     messages.push(format!(r#"{{"role":"assistant","tool_calls":[{call}]}}"#));
+///     let text = format!("line {at} of the file\\n").repeat(30);
+///     messages.push(format!(r#"{{"role":"tool","tool_call_id":"c{at}","content":"{text}"}}"#));
+/// }
+/// let body = format!(r#"{{"model":"gpt-4o","messages":[{}]}}"#, messages.join(","));
+/// let request = Request::parse(Format::OpenAiChat, body.as_bytes())?;
+/// let mut options = FoldOptions::for_model("gpt-4o", 3_000);
+/// options.handles = false; // nothing is stored
+///
+/// let events = RefCell::new(Vec::new());
+/// apply(&request, &options, &Ledger::default(), None, &|event| events.borrow_mut().push(event))?;
+/// assert!(matches!(events.borrow().last(), Some(FoldEvent::Completed { sent_tokens: ..=3_000, .. })));
+/// # Ok::<(), foldline::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FoldEvent {

@@ -79,7 +79,7 @@ pub mod wire;
 
 pub use crate::conversation::text::LazyText;
 pub use crate::engine::apply::{FoldedRequest, apply, apply_from, apply_with_state};
-pub use crate::engine::archive::{Original, OriginalStore, StoreError};
+pub use crate::engine::archive::{MemoryStore, Original, OriginalStore, StoreError};
 pub use crate::engine::cancel::CancelFlag;
 pub use crate::engine::crease::{Crease, Trigger};
 pub use crate::engine::handle::{Handle, HandleParseError};
@@ -100,8 +100,8 @@ pub use crate::tokens::{
 #[cfg(feature = "tokenizer-json")]
 pub use crate::tokens::{TokenizerError, TokenizerJson};
 pub use conversation::{
-    CallArguments, Conversation, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, Part, PartId, ReasoningPart,
-    Role, ToolCall, ToolDefinition, ToolResult,
+    CallArguments, Conversation, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, OwnedConversation,
+    OwnedMessage, Part, PartId, ReasoningPart, Role, ToolCall, ToolDefinition, ToolResult,
 };
 pub use error::{Error, ErrorKind};
 pub use event::{EventListener, FoldEvent};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use foldline::Message;
 use foldline::strategies::{
     CompactToBudget, DedupToolCalls, DedupToolOutputs, SnippetToolOutputs, StrategyOptions, TerminalTruncate,
-    TrimMiddle, apply_all, compact_to_budget, dedup_tool_outputs, snippet_stale_tool_outputs, terminal_truncate,
-    trim_middle,
+    TrimMiddle, apply_all, apply_all_with, compact_to_budget, dedup_tool_outputs, snippet_stale_tool_outputs,
+    terminal_truncate, trim_middle,
 };
 
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
@@ -50,24 +50,28 @@ pub const CLASSIC_STRATEGIES: &[ClassicStrategy] = &[
     },
     ClassicStrategy {
         name: "classic apply_all",
-        mode: ClassicMode::Replace(|messages, _| apply_all(messages, &StrategyOptions::default()).0),
+        mode: ClassicMode::Replace(|mut messages, _| {
+            apply_all(&mut messages);
+            messages
+        }),
     },
     ClassicStrategy {
         name: "classic apply_all, all enabled",
-        mode: ClassicMode::Replace(|messages, _| {
+        mode: ClassicMode::Replace(|mut messages, _| {
             let strategies = StrategyOptions {
                 middle: Some(TrimMiddle::default()),
                 calls: Some(DedupToolCalls::default()),
                 snippets: Some(SnippetToolOutputs::default()),
                 ..StrategyOptions::default()
             };
-            apply_all(messages, &strategies).0
+            apply_all_with(&mut messages, &strategies);
+            messages
         }),
     },
     ClassicStrategy {
         name: "classic compact_to_budget",
         mode: ClassicMode::Project(|messages, budget| {
-            compact_to_budget(messages, budget, &CompactToBudget::default()).0
+            compact_to_budget(messages, budget, &CompactToBudget::default().for_loop()).0
         }),
     },
     ClassicStrategy {

@@ -35,17 +35,16 @@ use crate::conversation::text::LazyText;
 #[serde(default)]
 pub struct Conversation<'a> {
     /// Model that the request names.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<Cow<'a, str>>,
     /// Instructions outside the list of messages (Anthropic `system`, Responses `instructions`). They are never
     /// folded, so they have no [`PartId`].
-    #[serde(borrow, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub system: Vec<Part<'a>>,
     /// Tools that the request declares, in order.
-    #[serde(borrow, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolDefinition<'a>>,
     /// Messages (Responses: items) in the order in which they were sent.
-    #[serde(borrow)]
     pub messages: Vec<Message<'a>>,
 }
 
@@ -53,10 +52,8 @@ pub struct Conversation<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolDefinition<'a> {
     /// Name by which the model calls the tool; empty for hosted tools without one.
-    #[serde(borrow)]
     pub name: Cow<'a, str>,
     /// Whole declaration, as JSON text.
-    #[serde(borrow)]
     pub definition: Cow<'a, str>,
 }
 
@@ -85,9 +82,29 @@ pub struct Message<'a> {
     /// Author of the message.
     pub role: Role,
     /// Content, in order.
-    #[serde(borrow)]
     pub parts: Vec<Part<'a>>,
 }
+
+/// A message that owns its text, for the structs of a program that keeps its messages: it can be stored and read with
+/// serde, and no lifetime appears.
+///
+/// ```
+/// use foldline::{OwnedMessage, Role};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Agent {
+///     messages: Vec<OwnedMessage>,
+/// }
+///
+/// let agent = Agent { messages: vec![OwnedMessage::text(Role::User, "hello")] };
+/// let json = serde_json::to_string(&agent).unwrap();
+/// let again: Agent = serde_json::from_str(&json).unwrap();
+/// assert_eq!(again.messages, agent.messages);
+/// ```
+pub type OwnedMessage = Message<'static>;
+
+/// A conversation that owns its text.
+pub type OwnedConversation = Conversation<'static>;
 
 /// One part of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,31 +114,29 @@ pub enum Part<'a> {
     /// Plain text.
     Text {
         /// The text.
-        #[serde(borrow)]
         text: LazyText<'a>,
     },
     /// Reasoning of the model. Providers reject an edited one: it is kept whole or dropped whole.
-    Reasoning(#[serde(borrow)] ReasoningPart<'a>),
+    Reasoning(ReasoningPart<'a>),
     /// A call of a tool by the model.
-    ToolCall(#[serde(borrow)] ToolCall<'a>),
+    ToolCall(ToolCall<'a>),
     /// The result of a tool call.
-    ToolResult(#[serde(borrow)] ToolResult<'a>),
+    ToolResult(ToolResult<'a>),
     /// An image.
-    Image(#[serde(borrow)] ImagePart<'a>),
+    Image(ImagePart<'a>),
     /// A document; boxed, since it is the largest variant and rare.
-    File(#[serde(borrow)] Box<FilePart<'a>>),
+    File(Box<FilePart<'a>>),
     /// Anything else: server tools, encrypted items, blocks newer than this version. Kept byte for byte.
-    Opaque(#[serde(borrow)] OpaqueBlock<'a>),
+    Opaque(OpaqueBlock<'a>),
 }
 
 /// Reasoning of the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReasoningPart<'a> {
     /// Readable text; empty when the provider shows none.
-    #[serde(borrow)]
     pub text: LazyText<'a>,
     /// Signature or encrypted content by which the provider verifies its own reasoning.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Cow<'a, str>>,
 }
 
@@ -129,14 +144,15 @@ pub struct ReasoningPart<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall<'a> {
     /// Id by which the result refers to this call.
-    #[serde(borrow)]
     pub id: Cow<'a, str>,
     /// Name of the tool.
-    #[serde(borrow)]
     pub name: Cow<'a, str>,
     /// Arguments of the call.
-    #[serde(borrow)]
     pub arguments: CallArguments<'a>,
+    /// Signature by which the provider verifies its reasoning before this call (Gemini's thought signature). It is sent
+    /// back unchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Box<str>>,
 }
 
 /// The arguments of a call.
@@ -144,19 +160,17 @@ pub struct ToolCall<'a> {
 #[serde(rename_all = "snake_case")]
 pub enum CallArguments<'a> {
     /// JSON text; an object unless the model made a mistake.
-    Json(#[serde(borrow)] LazyText<'a>),
+    Json(LazyText<'a>),
     /// Free text, as custom tools take it (an `apply_patch` body).
-    Text(#[serde(borrow)] LazyText<'a>),
+    Text(LazyText<'a>),
 }
 
 /// The result of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult<'a> {
     /// Id of the call that this result answers.
-    #[serde(borrow)]
     pub call_id: Cow<'a, str>,
     /// Content that the tool returned: texts, images, files.
-    #[serde(borrow)]
     pub content: Vec<Part<'a>>,
     /// True if the client marked the result as an error.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -167,10 +181,9 @@ pub struct ToolResult<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePart<'a> {
     /// Location of the bytes.
-    #[serde(borrow)]
     pub source: MediaSource<'a>,
     /// Resolution requested from OpenAI: `low`, `high`, `auto`, `original`.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
 }
 
@@ -178,13 +191,12 @@ pub struct ImagePart<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart<'a> {
     /// Name or title, if given.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'a, str>>,
     /// Media type, if given.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<Cow<'a, str>>,
     /// Location of the bytes.
-    #[serde(borrow)]
     pub source: MediaSource<'a>,
 }
 
@@ -194,13 +206,13 @@ pub struct FilePart<'a> {
 #[non_exhaustive]
 pub enum MediaSource<'a> {
     /// In the request, as base64.
-    Base64(#[serde(borrow)] Cow<'a, str>),
+    Base64(Cow<'a, str>),
     /// In the request, as plain text (a text document).
-    Text(#[serde(borrow)] LazyText<'a>),
+    Text(LazyText<'a>),
     /// At a URL.
-    Url(#[serde(borrow)] Cow<'a, str>),
+    Url(Cow<'a, str>),
     /// Stored by the provider, under an id.
-    Id(#[serde(borrow)] Cow<'a, str>),
+    Id(Cow<'a, str>),
     /// Given in a form that this version does not know.
     #[default]
     Unknown,
@@ -210,13 +222,11 @@ pub enum MediaSource<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpaqueBlock<'a> {
     /// The block's `type`, as the provider names it.
-    #[serde(borrow)]
     pub kind: Cow<'a, str>,
     /// Id that connects the call and the result of a server tool.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pair: Option<Cow<'a, str>>,
     /// JSON text of the block.
-    #[serde(borrow)]
     pub raw: Cow<'a, str>,
 }
 
@@ -373,7 +383,7 @@ impl<'a> Part<'a> {
         name: impl Into<Cow<'a, str>>,
         arguments: impl Into<LazyText<'a>>,
     ) -> Self {
-        Part::ToolCall(ToolCall { id: id.into(), name: name.into(), arguments: CallArguments::Json(arguments.into()) })
+        Part::ToolCall(ToolCall::new(id, name, arguments))
     }
 
     /// Creates a result of one text.
@@ -408,6 +418,7 @@ impl<'a> Part<'a> {
                     CallArguments::Json(json) => CallArguments::Json(json.into_owned()),
                     CallArguments::Text(text) => CallArguments::Text(text.into_owned()),
                 },
+                signature: call.signature,
             }),
             Part::ToolResult(result) => Part::ToolResult(ToolResult {
                 call_id: owned(result.call_id),
@@ -428,6 +439,13 @@ impl<'a> Part<'a> {
                 raw: owned(block.raw),
             }),
         }
+    }
+}
+
+impl<'a> ToolCall<'a> {
+    /// Creates a call with JSON arguments and no signature.
+    pub fn new(id: impl Into<Cow<'a, str>>, name: impl Into<Cow<'a, str>>, arguments: impl Into<LazyText<'a>>) -> Self {
+        Self { id: id.into(), name: name.into(), arguments: CallArguments::Json(arguments.into()), signature: None }
     }
 }
 
@@ -550,10 +568,10 @@ mod tests {
         assert_eq!(conversation.rounds(), vec![1..3]);
     }
 
-    /// A long conversation has tens of thousands of parts: a call is as large as its three texts.
+    /// A long conversation has tens of thousands of parts: a call is as large as its three texts and a signature.
     #[test]
     fn parts_are_small() {
-        assert_eq!(size_of::<Part<'_>>(), 88);
+        assert_eq!(size_of::<Part<'_>>(), 104);
         assert_eq!(size_of::<Part<'_>>(), size_of::<ToolCall<'_>>());
     }
 
@@ -561,7 +579,7 @@ mod tests {
     fn serde_round_trip_borrows_and_owns() {
         let conversation = with_messages(vec![call("a"), result("a"), Message::text(Role::User, "x")]);
         let json = serde_json::to_string(&conversation).unwrap();
-        let back: Conversation<'_> = serde_json::from_str(&json).unwrap();
+        let back: OwnedConversation = serde_json::from_str(&json).unwrap();
         assert_eq!(back.clone().into_owned(), conversation);
         assert_eq!(back, conversation);
     }

@@ -23,7 +23,7 @@ use crate::tokens::Tokens;
 use crate::wire::Request;
 
 /// The request to send instead of the original.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FoldedRequest {
     /// JSON body.

@@ -26,6 +26,8 @@ use crate::Handle;
 const MARKER_PREFIX: &str = "[folded: ";
 const UNFOLD_SEPARATOR: &str = "; unfold ";
 const SAME_AS_SEPARATOR: &str = "; same as ";
+/// Words that every marker with a reference contains.
+pub(crate) const REFERENCE_WORDS: &str = SAME_AS_SEPARATOR;
 /// Maximum length of a marker. A longer line in this form was not written by the engine.
 const MAX_MARKER_BYTES: usize = 256;
 
@@ -121,6 +123,37 @@ pub(crate) fn referenced_ids(text: &str) -> impl Iterator<Item = &str> {
         let (_, reference) = line.rsplit_once(SAME_AS_SEPARATOR)?;
         reference.rsplit(' ').next()
     })
+}
+
+/// The target of a marker that refers to another result or call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkerTarget<'t> {
+    /// A whole result, by the id of its call.
+    Result(&'t str),
+    /// Lines of a result, counted from one, both included.
+    Lines { first: usize, last: usize, id: &'t str },
+    /// The arguments of a call.
+    Call(&'t str),
+}
+
+/// Splits a marker that refers to another result or call into its text before the reference and the target.
+pub(crate) fn parse_reference(line: &str) -> Option<(&str, MarkerTarget<'_>)> {
+    let inside = line.strip_suffix(']').filter(|_| is_only_marker(line))?;
+    let (before, target) = inside.rsplit_once(SAME_AS_SEPARATOR)?;
+    let target = match target.split(' ').collect::<Vec<_>>()[..] {
+        ["result", id] => MarkerTarget::Result(id),
+        ["call", id] => MarkerTarget::Call(id),
+        ["lines", first, "to", last, "of", "result", id] => {
+            MarkerTarget::Lines { first: first.parse().ok()?, last: last.parse().ok()?, id }
+        }
+        _ => return None,
+    };
+    Some((before, target))
+}
+
+/// Returns the marker that begins with this text, with a handle instead of a reference.
+pub(crate) fn detached(before: &str, handle: Option<Handle>) -> String {
+    finish(before.to_owned(), handle)
 }
 
 /// Returns the marker of dropped messages. The size is exact, so that two such markers can be merged.

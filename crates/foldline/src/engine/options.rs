@@ -3,6 +3,7 @@
 //! Plain values, resolved by the caller. No fold is decided here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::conversation::{Conversation, PartId, Role};
@@ -12,11 +13,22 @@ use crate::engine::segment::{Segment, SegmentKind};
 use crate::engine::summary::PrefixSummary;
 use crate::laws::{Law, LawProfile};
 use crate::models::prices::Prices;
+use crate::models::table::ModelTable;
 use crate::tokens::{Meter, Tokens};
 use crate::wire::rules::OldReasoning;
 
 /// The options of a fold. Two folds with equal options, ledgers and messages give equal bytes.
-#[derive(Clone)]
+///
+/// ```
+/// use foldline::{FoldOptions, Meter, ModelTable, Policy, Prices};
+///
+/// let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
+/// let mut options = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 32_000);
+/// options.policy = Policy::lossless();
+/// assert!(!options.handles, "handles need a store");
+/// assert!(FoldOptions::for_model("gpt-4o", 32_000).handles);
+/// ```
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FoldOptions {
     /// Token meter of the model.
@@ -94,6 +106,17 @@ pub struct PinRules {
     pub parts: Option<Arc<dyn Fn(PartId) -> bool + Send + Sync>>,
 }
 
+impl fmt::Debug for PinRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinRules")
+            .field("tools", &self.tools)
+            .field("targets", &self.targets)
+            .field("roles", &self.roles)
+            .field("parts", &self.parts.as_ref().map(|_| "a function"))
+            .finish()
+    }
+}
+
 impl PinRules {
     pub(crate) fn matches(&self, segment: &Segment) -> bool {
         if self.tools.is_empty() && self.targets.is_empty() && self.roles.is_empty() && self.parts.is_none() {
@@ -156,6 +179,26 @@ impl FoldOptions {
             turn_starts_with_reasoning: false,
             cancel: CancelFlag::default(),
         }
+    }
+
+    /// Creates options for a model of the built-in table: its meter and prices, the laws of its provider, and markers
+    /// with handles. Whoever renders with them restores the originals: [`FoldSession`](crate::FoldSession) by itself,
+    /// [`apply`](crate::apply()) through a store.
+    ///
+    /// ```
+    /// use foldline::{FoldOptions, Policy};
+    ///
+    /// let mut options = FoldOptions::for_model("claude-opus-4-6", 100_000);
+    /// options.policy = Policy::tight();
+    /// assert!(options.handles && options.signed_history);
+    /// ```
+    pub fn for_model(model: &str, budget: Tokens) -> Self {
+        let table = ModelTable::builtin();
+        let meter = Meter::for_model(table, Some(model));
+        let format = if meter.row().provider == "anthropic" { Format::Anthropic } else { Format::OpenAiChat };
+        let profile = LawProfile::for_model(format, Some(model));
+        let options = Self::new(meter, Prices::for_model(table, Some(model)), budget).with_rules(&profile);
+        Self { handles: true, ..options }
     }
 
     /// Sets the fields that follow from a provider's laws.

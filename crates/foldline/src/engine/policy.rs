@@ -12,6 +12,15 @@ use std::str::FromStr;
 use crate::engine::stage::Stage;
 
 /// A named set of tuning parameters. Start from a named policy and change fields only for a measured reason.
+///
+/// ```
+/// use foldline::Policy;
+///
+/// assert_eq!("tight".parse::<Policy>()?, Policy::tight());
+/// let mut policy = Policy::balanced();
+/// policy.target_ratio = 0.7; // forced creases free less at a time
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Policy {

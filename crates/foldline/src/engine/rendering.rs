@@ -17,7 +17,7 @@ use crate::tokens::Tokens;
 use crate::wire::RequestEdit;
 
 /// A folded conversation.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct FoldedConversation {
     /// Tokens of the rendering.
     pub tokens: Tokens,

@@ -4,14 +4,18 @@
 //! the whole conversation give the same bytes.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ops::Range;
 
-use crate::conversation::{Message, Role};
+use crate::conversation::{Message, Part, PartId, Role};
 use crate::engine::archive::{OriginalStore, StoreError};
 use crate::engine::crease::Crease;
 use crate::engine::decide::CreaseUndo;
 use crate::engine::handle::Handle;
 use crate::engine::options::{FoldOptions, Ledger};
-use crate::engine::overlay::RenderedItem;
+use crate::engine::original;
+use crate::engine::overlay::{RenderedItem, RoundNote};
 use crate::engine::schedule::CreaseSchedule;
 use crate::engine::state::FoldState;
 use crate::error::Error;
@@ -21,7 +25,30 @@ use crate::wire::RequestEdit;
 /// A growing conversation and its rendering.
 ///
 /// Add every message with [`push`](FoldSession::push), and call [`plan_request`](FoldSession::plan_request) before each
-/// call to the model. The rendering is the same as that of [`fold`](crate::fold()) for the whole conversation.
+/// call to the model. The rendering is the same as that of [`fold`](crate::fold()) for the whole conversation. The
+/// session holds all messages, so [`unfold`](FoldSession::unfold) restores the original of every handle that was ever
+/// rendered.
+///
+/// ```
+/// use foldline::{FoldSession, Message, Part, Role, marker};
+///
+/// let mut session = FoldSession::for_model("gpt-4o", 2_000);
+/// session.push(Message::text(Role::User, "Make the parser faster."));
+/// for at in 0..30 {
+///     let call = Part::call(format!("c{at}"), "read_file", format!(r#"{{"path":"src/file_{at}.rs"}}"#));
+///     session.push(Message::new(Role::Assistant, vec![call]));
+///     let source = format!("let value_{at} = parse(input);\n").repeat(20);
+///     session.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), source)]));
+///
+///     session.plan_request()?; // before each call to the model
+///     assert!(session.tokens() <= 2_000);
+/// }
+/// let sent: Vec<Message> = session.rendered_messages(0).collect();
+/// let texts = sent.iter().flat_map(|message| &message.parts).filter_map(Part::as_text);
+/// let handle = texts.flat_map(marker::handles).next().expect("old rounds were folded");
+/// assert!(session.unfold(handle).is_some());
+/// # Ok::<(), foldline::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct FoldSession {
     options: FoldOptions,
@@ -32,6 +59,19 @@ pub struct FoldSession {
     tentative: Option<TentativeDecision>,
     /// First message whose rendering changed since the last call of `take_first_changed`.
     first_changed: usize,
+    /// Positions of all originals that ever left the rendering, by handle.
+    original_places: HashMap<Handle, OriginalPlace>,
+    /// Parts whose originals are in `original_places`.
+    remembered_parts: HashSet<PartId>,
+    /// Rounds of the notes whose originals are in `original_places`.
+    remembered_rounds: HashSet<Vec<(usize, usize)>>,
+}
+
+/// The position of an original in the messages. Messages never change, so the position restores the bytes.
+#[derive(Clone, Debug)]
+enum OriginalPlace {
+    Part(PartId),
+    Rounds(Vec<Range<usize>>),
 }
 
 /// A decision that takes effect only if the model answers. A caller may add messages and send another request
@@ -53,7 +93,16 @@ impl FoldSession {
             messages: Vec::new(),
             tentative: None,
             first_changed: 0,
+            original_places: HashMap::new(),
+            remembered_parts: HashSet::new(),
+            remembered_rounds: HashSet::new(),
         }
+    }
+
+    /// Creates a session for a model of the built-in table, with at most `budget` tokens per request. Markers carry
+    /// handles, which [`unfold`](FoldSession::unfold) restores; offer the model a tool that calls it.
+    pub fn for_model(model: &str, budget: Tokens) -> Self {
+        Self::new(FoldOptions::for_model(model, budget))
     }
 
     /// Returns the ledger. Entries for request points that were already decided have no effect.
@@ -104,6 +153,7 @@ impl FoldSession {
                 self.state.apply_plan(&self.options, &self.messages, plan, trigger)
             });
             self.tentative = Some(TentativeDecision { request_point, schedule, crease });
+            self.remember_originals();
         }
         Ok(self.tentative.as_ref().and_then(|decision| decision.crease.as_ref()).map(|(crease, ..)| crease))
     }
@@ -145,10 +195,54 @@ impl FoldSession {
         if refused.is_empty() { Ok(()) } else { Err(StoreError("the archive refused some of them".into())) }
     }
 
-    /// Returns the original of a handle in the rendering.
+    /// Returns the original of a handle in this rendering or in an earlier one.
     pub fn unfold(&self, handle: Handle) -> Option<Vec<u8>> {
+        if let Some(place) = self.original_places.get(&handle) {
+            return self.original_at(place).map(Cow::into_owned);
+        }
         let originals = self.state.folds.removed_originals(&self.messages).into_iter();
         originals.map(|original| original.bytes).find(|bytes| Handle::for_content(bytes) == handle).map(Cow::into_owned)
+    }
+
+    /// Notes the positions of originals that left the rendering since the last request.
+    fn remember_originals(&mut self) {
+        if !self.options.handles {
+            return;
+        }
+        let places: Vec<OriginalPlace> = {
+            let folds = &self.state.folds;
+            let is_new = |at: &PartId| !self.remembered_parts.contains(at);
+            let parts = folds.visible_parts().map(|(at, _)| at).filter(is_new).map(OriginalPlace::Part);
+            let is_new_note = |note: &&RoundNote| !self.remembered_rounds.contains(&note.rounds);
+            let notes = folds.notes().map(|(_, note)| note).filter(is_new_note);
+            let rounds =
+                |note: &RoundNote| OriginalPlace::Rounds(note.rounds.iter().map(|&(start, end)| start..end).collect());
+            parts.chain(notes.map(rounds)).collect()
+        };
+        for place in places {
+            match &place {
+                OriginalPlace::Part(at) => drop(self.remembered_parts.insert(*at)),
+                OriginalPlace::Rounds(rounds) => {
+                    self.remembered_rounds.insert(rounds.iter().map(|round| (round.start, round.end)).collect());
+                }
+            }
+            if let Some(handle) = self.original_at(&place).map(|bytes| Handle::for_content(&bytes)) {
+                self.original_places.insert(handle, place);
+            }
+        }
+    }
+
+    fn original_at(&self, place: &OriginalPlace) -> Option<Cow<'_, [u8]>> {
+        match place {
+            OriginalPlace::Part(at) => {
+                let part = self.messages.get(at.message)?.parts.get(at.part)?;
+                match (part, at.inner) {
+                    (Part::ToolResult(result), Some(inner)) => result.content.get(inner).map(original::part_bytes),
+                    (part, _) => Some(original::part_bytes(part)),
+                }
+            }
+            OriginalPlace::Rounds(rounds) => Some(Cow::Owned(original::rounds_bytes(&self.messages, rounds))),
+        }
     }
 
     /// Returns the number of rendered messages before the rendering of `message`.
@@ -169,6 +263,17 @@ impl FoldSession {
     /// Returns the tokens without any fold, including system, tools and request overhead.
     pub fn raw_tokens(&self) -> Tokens {
         self.state.totals.raw() + self.options.overhead_tokens
+    }
+}
+
+impl fmt::Debug for FoldSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FoldSession")
+            .field("messages", &self.messages.len())
+            .field("tokens", &self.tokens())
+            .field("raw_tokens", &self.raw_tokens())
+            .field("budget", &self.options.budget)
+            .finish_non_exhaustive()
     }
 }
 

@@ -4,8 +4,10 @@
 //! repository or language gets special treatment beyond its public syntax.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use memchr::{memchr, memchr_iter, memchr2_iter, memrchr};
+use regex::Regex;
 
 pub use crate::engine::identifiers::extract::{IdentifierKey, IdentifierKind, for_each_identifier};
 pub use crate::engine::passes::terminal_codes::strip_terminal_codes;
@@ -376,11 +378,35 @@ pub(crate) fn is_heading(line: &str) -> bool {
     (1..=6).contains(&level) && line.as_bytes().get(level) == Some(&b' ')
 }
 
-/// Returns true if a line reports a failure.
+/// Returns true if a line reports a failure: by a common word, or in an uncommon form such as `npm ERR!`, a signal, an
+/// exit code, or a word of another language.
 pub fn is_failure(line: &str) -> bool {
+    has_failure_word(line) || line.len() <= MAX_FAILURE_LINE_BYTES && UNCOMMON_FAILURE.is_match(line)
+}
+
+/// Failures without a common word: of npm, the shell, signals, exit codes, test runners, and in other languages.
+static UNCOMMON_FAILURE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix) \bnpm\ err! | segmentation\ fault | core\ dumped | (^|[\s:\(])killed\b
+        | \bno\ such\ (file|module|option|command) | \b(could\ not|couldn't|unable\ to)\b | \bnot\ ok\b
+        | out\ of\ memory | \b(enoent|eacces|eperm|eexist|etimedout)\b
+        | \bexit(ed)?\ (with\ )?(status|code):?\ *[1-9] | \b(illegal\ instruction|stack\ overflow|non-zero\ exit)\b
+        | ^\s*[✗✘❌]
+        | \b(fehler|fehlgeschlagen|erreur|échec|échoué|errore|fallito|fallo|falló|falha|falhou|błąd|chyba|virhe|hata:)
+        | ошибк | сбой | 错误 | 失败 | 錯誤 | 失敗 | エラー | 오류 | 실패",
+    )
+    .expect("the pattern is valid")
+});
+
+/// A longer line is data, not a report.
+const MAX_FAILURE_LINE_BYTES: usize = 2000;
+
+/// Returns true if a line contains a common word for failures. The engine's folds depend on it, so it changes only
+/// together with a measurement of the folds; everything else uses [`is_failure`].
+pub(crate) fn has_failure_word(line: &str) -> bool {
     // "0 errors", "no failures": counts of zero are not failures.
     const ZERO_COUNT_PHRASES: [&str; 6] = ["0 error", "0 fail", "no error", "no fail", "without error", "errors: 0"];
-    if line.len() > 2000 {
+    if line.len() > MAX_FAILURE_LINE_BYTES {
         return false;
     }
     let bytes = line.as_bytes();
@@ -423,11 +449,15 @@ fn starts_with_failure_word(text: &[u8]) -> bool {
 /// Returns true if a whole output reports a failure: a non-zero exit code, or a failure in a line near its start or
 /// end. Source text that merely mentions errors is not a failure.
 pub fn reports_failure(text: &str) -> bool {
-    detect_failure(text).0
+    detect_failure_by(text, is_failure).0
 }
 
-/// Returns the result of [`reports_failure`], and the kind of the text if it was detected.
+/// Returns whether an output reports a failure by a common word, and the kind of the text if it was detected.
 pub(crate) fn detect_failure(text: &str) -> (bool, Option<TextKind>) {
+    detect_failure_by(text, has_failure_word)
+}
+
+fn detect_failure_by(text: &str, is_failure: fn(&str) -> bool) -> (bool, Option<TextKind>) {
     let exit = |line: &str| {
         let bytes = line.as_bytes();
         let is_exit = |at: &usize| bytes[*at..].get(..9).is_some_and(|head| head.eq_ignore_ascii_case(b"exit code"));
@@ -495,6 +525,33 @@ mod tests {
         assert!(!reports_failure("fn handle_error() {\n    fail();\n}\n"));
         assert!(reports_failure("Exit code 1\nnothing"));
         assert!(!reports_failure("Exit code 0\nnothing"));
+    }
+
+    #[test]
+    fn failures_without_a_common_word_are_recognized() {
+        for line in [
+            "npm ERR! code ELIFECYCLE",
+            "Segmentation fault (core dumped)",
+            "/bin/sh: line 1: 4242 Killed   ./server",
+            "cat: a.txt: No such file or directory",
+            "make: *** could not open Makefile",
+            "Command exited with code 2",
+            "exit status 1",
+            "not ok 3 - parses empty lists",
+            "✗ parses empty lists",
+            "Out of memory",
+            "Fehler: Datei fehlt",
+            "erreur : fichier introuvable",
+            "ошибка: файл отсутствует",
+            "错误：文件不存在",
+            "エラー: ファイルがありません",
+        ] {
+            assert!(is_failure(line), "{line}");
+        }
+        for line in ["exit status 0", "the skilled killer", "exited with code 0", "no such luck", "it is ok"] {
+            assert!(!is_failure(line), "{line}");
+        }
+        assert!(reports_failure("> build\n> tsc\n\nnpm ERR! code ELIFECYCLE\n"));
     }
 
     #[test]

@@ -175,11 +175,7 @@ mod tests {
     use super::*;
 
     fn action(name: &'static str, arguments: &'static str) -> (ActionKind, String) {
-        let action = ToolAction::from_call(&ToolCall {
-            id: "c".into(),
-            name: name.into(),
-            arguments: CallArguments::Json(arguments.into()),
-        });
+        let action = ToolAction::from_call(&ToolCall::new("c", name, arguments));
         (action.kind, action.target)
     }
 

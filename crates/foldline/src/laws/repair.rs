@@ -19,7 +19,7 @@ const MISSING_RESULT_TEXT: &str = "[no result was recorded for this call]";
 const REMOVED_ORPHAN_TEXT: &str = "[a tool result without its call was removed]";
 
 /// Number of repairs of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub struct RepairCounts {
     /// Calls that got a placeholder result.
@@ -33,6 +33,21 @@ pub struct RepairCounts {
 }
 
 impl RepairCounts {
+    /// Returns the number of all repairs.
+    pub fn total(&self) -> usize {
+        self.unanswered + self.orphans + self.duplicates + self.moved
+    }
+
+    /// Returns the sum of two counts.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            unanswered: self.unanswered + other.unanswered,
+            orphans: self.orphans + other.orphans,
+            duplicates: self.duplicates + other.duplicates,
+            moved: self.moved + other.moved,
+        }
+    }
+
     /// Returns true if nothing was repaired.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -1,17 +1,21 @@
 //! Projection to a budget: a left fold over requests, like the engine's, with whole parts as its only folds.
 //!
 //! At every request point the decision to elide depends only on the messages before it, and elided parts remain
-//! elided. Hence each projection begins with the previous one unless something new was elided, and that happens
-//! rarely: when the budget is exceeded, a quarter of it is freed.
+//! elided. Hence each projection begins with the previous one unless something new was elided. In a loop that should
+//! happen rarely: [`CompactToBudget::for_loop`] frees a quarter of the budget whenever it is exceeded.
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::conversation::{Message, Part, PartId};
+use serde::{Deserialize, Serialize};
+
+use crate::conversation::{Message, Part, PartId, Role};
 use crate::engine::marker;
 use crate::engine::passes::whole_results::shortened_arguments;
 use crate::engine::segment;
 use crate::engine::segment::{PendingCalls, Segment, SegmentKind};
-use crate::strategies::{call_id, referenced_ids, replace_text};
+use crate::models::table::ModelTable;
+use crate::strategies::references::detach_references;
+use crate::strategies::support::{call_id, referenced_ids, replace_text};
 use crate::tokens::{Meter, Tokens};
 
 /// Options of [`compact_to_budget`].
@@ -21,22 +25,46 @@ pub struct CompactToBudget {
     pub keep_last: usize,
     /// Minimum length of an elided text, in characters.
     pub min_chars: usize,
-    /// Fraction of the budget down to which texts are elided once the budget is exceeded.
+    /// Fraction of the budget down to which texts are elided once the budget is exceeded. With 1, elision stops as soon
+    /// as the messages fit; below 1, the steps of a loop between two elisions extend each other.
     pub target_ratio: f64,
     /// Meter that counts the tokens.
     pub meter: Meter,
 }
 
 impl Default for CompactToBudget {
-    /// Returns the defaults: the last 4 messages are unchanged, texts below 256 characters are kept, a quarter of the
-    /// budget is freed, and tokens are estimated by bytes.
+    /// Returns the defaults: the last 4 messages are unchanged, texts below 256 characters are kept, elision stops as soon
+    /// as the messages fit, and tokens are estimated by bytes.
     fn default() -> Self {
-        Self { keep_last: 4, min_chars: 256, target_ratio: 0.75, meter: Meter::for_byte_estimate() }
+        Self { keep_last: 4, min_chars: 256, target_ratio: 1.0, meter: Meter::for_byte_estimate() }
+    }
+}
+
+impl CompactToBudget {
+    /// Returns the defaults with the meter of a model from the built-in table. The estimate by bytes can be below the
+    /// count of a model, and then messages that fit by estimate do not fit the model; its own meter is exact for models
+    /// with a public vocabulary.
+    pub fn for_model(model: &str) -> Self {
+        Self { meter: Meter::for_model(ModelTable::builtin(), Some(model)), ..Self::default() }
+    }
+
+    /// Returns options for the steps of a loop: whenever the budget is exceeded, a quarter of it is freed, so that most
+    /// steps elide nothing and extend the previous one.
+    ///
+    /// ```
+    /// use foldline::strategies::CompactToBudget;
+    ///
+    /// let options = CompactToBudget { keep_last: 8, ..CompactToBudget::for_model("gpt-4o").for_loop() };
+    /// assert_eq!(options.target_ratio, 0.75);
+    /// ```
+    #[must_use]
+    pub fn for_loop(self) -> Self {
+        Self { target_ratio: 0.75, ..self }
     }
 }
 
 /// The result of [`compact_to_budget`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactionStats {
     /// Tokens of the input messages.
     pub before: Tokens,
@@ -49,7 +77,8 @@ pub struct CompactionStats {
 }
 
 impl CompactionStats {
-    /// Returns true if the projection is inside the budget. If not, it is the smallest one possible.
+    /// Returns true if the projection is inside the budget, by the meter of the options. If not, it is the smallest one
+    /// possible.
     pub fn fits(&self) -> bool {
         self.after <= self.budget
     }
@@ -93,10 +122,19 @@ pub fn compact_to_budget<'m>(
         fold.ingest(at, message);
     }
     fold.decide(messages.len(), newest);
-    let stats = CompactionStats { before: fold.before, after: fold.total, budget, elided: fold.elided.len() };
+    let mut stats = CompactionStats { before: fold.before, after: fold.total, budget, elided: fold.elided.len() };
     let mut projected = messages.to_vec();
+    let is_referenced = |at: &PartId| call_id(messages, *at).is_some_and(|id| fold.referenced.contains(id));
+    let is_result = |part: &&Part<'_>| matches!(part, Part::ToolResult(_));
+    let elided_parts = fold.elided.iter().map(|(at, _)| at).filter(|at| is_referenced(at));
+    let gone: Vec<Part<'m>> =
+        elided_parts.map(|at| &messages[at.message].parts[at.part]).filter(is_result).cloned().collect();
     for (at, text) in fold.elided {
         replace_text(&mut projected, at, text);
+    }
+    if !gone.is_empty() {
+        detach_references(&mut projected, &[Message::new(Role::Tool, gone)], false);
+        stats.after = projected.iter().map(|message| options.meter.message(message)).sum();
     }
     (projected, stats)
 }

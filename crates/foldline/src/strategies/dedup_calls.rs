@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::conversation::{CallArguments, Message, Part, PartId};
 use crate::engine::marker;
 use crate::engine::segment::SegmentKind;
-use crate::strategies::{StrategyStats, apply_changes, conversation_of, segments, tail_start, unique_call_ids};
+use crate::strategies::stats::StrategyStats;
+use crate::strategies::support::{apply_changes, conversation_of, segments, tail_start, unique_call_ids};
 use crate::wire;
 
 /// Options of [`dedup_tool_calls`].

@@ -10,9 +10,8 @@ use crate::engine::segment;
 use crate::engine::segment::SegmentKind;
 use crate::engine::text_kind;
 use crate::engine::text_kind::TextKind;
-use crate::strategies::{
-    StrategyStats, apply_changes, call_id, conversation_of, segments, tail_start, unique_call_ids,
-};
+use crate::strategies::stats::StrategyStats;
+use crate::strategies::support::{apply_changes, call_id, conversation_of, segments, tail_start, unique_call_ids};
 
 /// Options of [`dedup_tool_outputs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,9 +92,7 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) ->
     let mut changes = Vec::new();
     for segment in segments(&messages[..tail]).iter().filter(|segment| segment.kind == SegmentKind::Result) {
         let text = segment::segment_text(messages, segment.at);
-        // A text that begins with a marker is the rest of a longer one: two equal rests may have had different
-        // originals.
-        if text.lines().next().is_some_and(marker::is_only_marker) || text.len() < options.min_bytes {
+        if text.len() < options.min_bytes || is_rest(text, &segment.description()) {
             continue;
         }
         let hash = blake3::hash(text.as_bytes());
@@ -121,6 +118,24 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &DedupToolOutputs) ->
     }
     changes
 }
+
+/// Returns true if the text is what was left of a longer one: two equal rests may have had different originals. Such a
+/// rest contains a marker that names its own call, or begins with the marker of an excerpt; a text that quotes any
+/// other marker is not a rest.
+fn is_rest(text: &str, description: &str) -> bool {
+    let own_marker = marker::without_handle("", description);
+    let own_suffix = own_marker.split_once(" of ").map_or("]", |(_, suffix)| suffix);
+    let is_own = |line: &str| {
+        marker::is_only_marker(line)
+            && line
+                .split_once(" of ")
+                .is_some_and(|(_, suffix)| suffix == own_suffix || line.starts_with(EXCERPT_PREFIX))
+    };
+    memchr::memmem::find(text.as_bytes(), b"[folded: ").is_some() && text.lines().any(is_own)
+}
+
+/// The beginning of an excerpt's marker.
+const EXCERPT_PREFIX: &str = "[folded: kept ";
 
 /// Returns true if the text is the whole result, so that the id of the call identifies it.
 fn is_only_text(messages: &[Message<'_>], at: PartId) -> bool {

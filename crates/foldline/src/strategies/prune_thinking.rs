@@ -3,7 +3,8 @@
 use crate::conversation::{Message, Part, ReasoningPart, Role};
 use crate::engine::marker;
 use crate::engine::options::ReasoningRetention;
-use crate::strategies::{StrategyStats, conversation_of, part_bytes, tail_start};
+use crate::strategies::stats::StrategyStats;
+use crate::strategies::support::{conversation_of, part_bytes, tail_start};
 
 /// Options of [`prune_thinking`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,12 +13,15 @@ pub struct PruneThinking {
     pub keep_last: usize,
     /// Old reasoning that the provider allows to drop; see [`ReasoningRetention::for_profile`].
     pub retention: ReasoningRetention,
+    /// Number of messages that become old at a time, at least 1. With a larger number, all results between two such
+    /// steps extend each other, so that the provider's cache of the prefix remains valid.
+    pub step_messages: usize,
 }
 
 impl Default for PruneThinking {
-    /// Returns the defaults: the last 4 messages are unchanged.
+    /// Returns the defaults: the last 4 messages are unchanged, and every message becomes old on its own.
     fn default() -> Self {
-        Self { keep_last: 4, retention: ReasoningRetention::DropOld }
+        Self { keep_last: 4, retention: ReasoningRetention::DropOld, step_messages: 1 }
     }
 }
 
@@ -44,11 +48,14 @@ impl Default for PruneThinking {
 pub fn prune_thinking<'m>(messages: Vec<Message<'m>>, options: &PruneThinking) -> (Vec<Message<'m>>, StrategyStats) {
     let conversation = conversation_of(messages);
     let tail = tail_start(&conversation, options.keep_last);
+    let tail = tail - tail % options.step_messages.max(1);
     // The marker of dropped messages has the role of the user but is not text of the user.
     let is_user_text =
         |part: &Part<'_>| part.as_text().is_some_and(|text| marker::parse_dropped_messages(text).is_none());
     let has_user_text = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(is_user_text);
-    let open_turn = conversation.messages.iter().rposition(has_user_text).unwrap_or(0);
+    // In steps, the result must not depend on messages after the step.
+    let known = if options.step_messages > 1 { tail } else { conversation.messages.len() };
+    let open_turn = conversation.messages[..known].iter().rposition(has_user_text).unwrap_or(0);
     let is_droppable = |at: usize, reasoning: &ReasoningPart<'_>| match options.retention {
         ReasoningRetention::KeepAll => false,
         ReasoningRetention::DropFinishedTurns => at < open_turn,

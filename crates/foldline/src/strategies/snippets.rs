@@ -1,16 +1,17 @@
 //! Cuts long old results to their head and tail.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use crate::conversation::{Message, PartId};
 use crate::engine::marker;
-use crate::engine::passes::support::clip::{ClipShares, clip_lines};
 use crate::engine::passes::support::json_clip;
 use crate::engine::segment;
 use crate::engine::segment::{Segment, SegmentKind};
 use crate::engine::text_kind;
 use crate::engine::text_kind::TextKind;
-use crate::strategies::{StrategyStats, apply_changes, call_id, conversation_of, referenced_ids, segments, tail_start};
+use crate::strategies::stats::StrategyStats;
+use crate::strategies::support::{apply_changes, call_id, conversation_of, referenced_ids, segments, tail_start};
 
 /// Options of [`snippet_stale_tool_outputs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,8 @@ impl Default for SnippetToolOutputs {
 }
 
 /// Cuts long old results to the head, the tail, and half as much again of the lines between them that report a
-/// failure. Lines are kept whole and JSON remains valid JSON. A result that a marker refers to is unchanged.
+/// failure. A marker with the size stands where the text was cut first, the number of lines at the other cuts. Lines
+/// are kept whole and JSON remains valid JSON. A result that a marker refers to is unchanged.
 ///
 /// ```
 /// use foldline::strategies::{SnippetToolOutputs, snippet_stale_tool_outputs};
@@ -49,8 +51,8 @@ impl Default for SnippetToolOutputs {
 /// let options = SnippetToolOutputs { keep_last: 1, ..SnippetToolOutputs::default() };
 /// let (messages, tally) = snippet_stale_tool_outputs(messages, &options);
 /// let text = messages[1].results().next().unwrap().only_text().unwrap();
-/// assert!(text.starts_with("[folded: 401 lines, 10.7 kB of sh make]\ncompiling crate number 0\n"));
-/// assert!(text.contains("\n[+161]\nerror: no such field\n[+163]\n"));
+/// assert!(text.starts_with("compiling crate number 0\n"));
+/// assert!(text.contains("\n[folded: 160 lines, 4.3 kB of sh make]\nerror: no such field\n[+164]\n"));
 /// assert!(text.ends_with("compiling crate number 399"));
 /// assert_eq!(tally.hits, 1);
 /// ```
@@ -84,12 +86,73 @@ fn changes(messages: &[Message<'_>], tail: usize, options: &SnippetToolOutputs) 
 }
 
 fn snippet(text: &str, segment: &Segment, options: &SnippetToolOutputs) -> Option<String> {
-    let (head, tail) = (options.head_bytes, options.tail_bytes);
     match text_kind::detect_kind(text) {
-        TextKind::Json => json_clip::clip_json(text, head + tail),
-        _ => {
-            let shares = ClipShares { head, tail, failures: (head + tail) / 2 };
-            Some(clip_lines(text, shares, &marker::without_handle(text, &segment.description())))
+        TextKind::Json => json_clip::clip_json(text, options.head_bytes + options.tail_bytes),
+        _ => Some(line_snippet(text, &segment.description(), options)),
+    }
+}
+
+/// Returns the head and the tail of a text and the failures between them: whole lines, unless neither the first nor
+/// the last one fits.
+fn line_snippet(text: &str, description: &str, options: &SnippetToolOutputs) -> String {
+    let (head_bytes, tail_bytes) = (options.head_bytes, options.tail_bytes);
+    let lines = text_kind::line_ranges(text);
+    let is_endless = lines.first().is_some_and(|line| line.len() >= head_bytes)
+        && lines.last().is_some_and(|line| line.len() >= tail_bytes);
+    if lines.len() < 4 || is_endless {
+        let head = text.floor_char_boundary(head_bytes);
+        let tail = text.ceil_char_boundary(text.len() - tail_bytes.min(text.len())).max(head);
+        return format!(
+            "{}\n{}\n{}",
+            &text[..head],
+            marker::without_handle(&text[head..tail], description),
+            &text[tail..]
+        );
+    }
+    let kept = kept_lines(text, &lines, head_bytes, tail_bytes);
+    let mut out = String::with_capacity(2 * (head_bytes + tail_bytes));
+    let mut is_first_gap = true;
+    let mut at = 0;
+    while at < lines.len() {
+        let end = (at..lines.len()).find(|&line| kept[line] != kept[at]).unwrap_or(lines.len());
+        let run = &text[lines[at].start..lines[end - 1].end];
+        if at > 0 {
+            out.push('\n');
+        }
+        match kept[at] {
+            true => out.push_str(run),
+            false if std::mem::take(&mut is_first_gap) => out.push_str(&marker::without_handle(run, description)),
+            false => out.push_str(&marker::gap(end - at)),
+        }
+        at = end;
+    }
+    out
+}
+
+/// Returns for each line whether it is kept: of the head, of the tail, and of the failures between them as many as fit
+/// in half of both.
+fn kept_lines(text: &str, lines: &[Range<usize>], mut head_bytes: usize, mut tail_bytes: usize) -> Vec<bool> {
+    // A line costs its line break; a failure costs the gap marker before it too.
+    const LINE_BREAK_BYTES: usize = 1;
+    const GAP_BYTES: usize = 9;
+    let mut failure_bytes = (head_bytes + tail_bytes) / 2;
+    let mut kept = vec![false; lines.len()];
+    let mut keep = |at: usize, room: &mut usize, overhead: usize| {
+        let size = lines[at].len() + overhead;
+        let fits = size <= *room && !kept[at];
+        if fits {
+            kept[at] = true;
+            *room -= size;
+        }
+        fits
+    };
+    (0..lines.len()).take_while(|&at| keep(at, &mut head_bytes, LINE_BREAK_BYTES)).for_each(drop);
+    (0..lines.len()).rev().take_while(|&at| keep(at, &mut tail_bytes, LINE_BREAK_BYTES)).for_each(drop);
+    failure_bytes += head_bytes + tail_bytes;
+    for (at, line) in lines.iter().enumerate() {
+        if text_kind::is_failure(&text[line.clone()]) {
+            keep(at, &mut failure_bytes, LINE_BREAK_BYTES + GAP_BYTES);
         }
     }
+    kept
 }

@@ -6,8 +6,9 @@ use crate::engine::passes::support::clip::{clip_to_tokens, common_clip_size};
 use crate::engine::passes::whole_results::shortened_arguments;
 use crate::engine::segment;
 use crate::engine::segment::{PendingCalls, Segment, SegmentKind};
+use crate::strategies::references::detach_references;
+use crate::strategies::support::{conversation_of, replace_text, tail_start};
 use crate::strategies::trim_middle::{TrimmedMessages, drop_rounds};
-use crate::strategies::{conversation_of, replace_text, tail_start};
 use crate::tokens::{Meter, Tokens};
 
 /// Options of [`terminal_truncate`].
@@ -17,12 +18,15 @@ pub struct TerminalTruncate {
     pub keep_last: usize,
     /// Meter that counts the tokens.
     pub meter: Meter,
+    /// Returns true for a text in the role of the user that the caller wrote itself, such as a summary: it is neither
+    /// the task nor the newest message of the user. Markers are recognized without it.
+    pub is_generated: fn(&str) -> bool,
 }
 
 impl Default for TerminalTruncate {
-    /// Returns the defaults: the last 4 messages are kept, and tokens are estimated by bytes.
+    /// Returns the defaults: the last 4 messages are kept, tokens are estimated by bytes, and only markers are generated.
     fn default() -> Self {
-        Self { keep_last: 4, meter: Meter::for_byte_estimate() }
+        Self { keep_last: 4, meter: Meter::for_byte_estimate(), is_generated: |_| false }
     }
 }
 
@@ -45,7 +49,8 @@ pub struct TruncationResult<'m> {
 }
 
 impl TruncationResult<'_> {
-    /// Returns true if the messages are inside the budget. If not, instructions and message overhead alone exceed it.
+    /// Returns true if the messages are inside the budget. If not, instructions, the task, the newest message of the
+    /// user and message overhead alone exceed it.
     pub fn fits(&self) -> bool {
         self.after <= self.budget
     }
@@ -53,7 +58,8 @@ impl TruncationResult<'_> {
 
 /// Drops all rounds except the newest if the messages exceed the budget, and inserts a marker in the role of the
 /// user. If that is not enough, cuts the largest remaining texts to one size: first those of tools and the model,
-/// then those of users. Instructions are unchanged.
+/// then those of users. Instructions, the task (the first message of the user) and the newest message of the user are
+/// unchanged.
 ///
 /// ```
 /// use foldline::strategies::{TerminalTruncate, terminal_truncate};
@@ -86,7 +92,7 @@ pub fn terminal_truncate<'m>(
     let mut clipped = 0;
     for include_users in [false, true] {
         if after > budget {
-            clipped += clip_largest(&mut messages, after - budget, include_users, &options.meter);
+            clipped += clip_largest(&mut messages, after - budget, include_users, options);
             after = count(&messages);
         }
     }
@@ -94,14 +100,24 @@ pub fn terminal_truncate<'m>(
 }
 
 /// Cuts the largest texts to one size, to remove at least `excess` tokens if possible.
-fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, include_users: bool, meter: &Meter) -> usize {
+fn clip_largest(
+    messages: &mut [Message<'_>],
+    excess: Tokens,
+    include_users: bool,
+    options: &TerminalTruncate,
+) -> usize {
+    let meter = &options.meter;
+    let protected = protected_messages(messages, options.is_generated);
     let mut pending_calls = PendingCalls::new();
     let message_segments = |(at, message)| segment::message_segments(at, message, 0, &mut pending_calls, meter);
     let mut segments: Vec<Segment> = messages.iter().enumerate().flat_map(message_segments).collect();
     segments.retain(|segment| {
         let is_clippable = match segment.kind {
             SegmentKind::Result | SegmentKind::Prose | SegmentKind::Arguments | SegmentKind::Media => true,
-            SegmentKind::InputText => include_users && messages[segment.at.message].role == Role::User,
+            SegmentKind::InputText => {
+                let at = segment.at.message;
+                include_users && messages[at].role == Role::User && !protected.contains(&Some(at))
+            }
             SegmentKind::Reasoning => false,
         };
         is_clippable && !marker::is_only_marker(segment::segment_text(messages, segment.at))
@@ -114,10 +130,24 @@ fn clip_largest(messages: &mut [Message<'_>], excess: Tokens, include_users: boo
         (changes, _) = clipped(messages, &segments, 0, meter);
     }
     let count = changes.len();
+    let is_result = |part: &&Part<'_>| matches!(part, Part::ToolResult(_));
+    let cut_parts = changes.iter().map(|(at, _)| &messages[at.message].parts[at.part]).filter(is_result);
+    let cut_results = vec![Message::new(Role::Tool, cut_parts.cloned().collect())];
     for (at, text) in changes {
         replace_text(messages, at, text);
     }
+    detach_references(messages, &cut_results, false);
     count
+}
+
+/// Returns the messages that are never cut: the first and the newest text of the user.
+fn protected_messages(messages: &[Message<'_>], is_generated: fn(&str) -> bool) -> [Option<usize>; 2] {
+    let is_user_text = |part: &Part<'_>| {
+        part.as_text()
+            .is_some_and(|text| !marker::is_only_marker(text) && !is_generated(text) && !text.trim().is_empty())
+    };
+    let is_user = |message: &Message<'_>| message.role == Role::User && message.parts.iter().any(is_user_text);
+    [messages.iter().position(is_user), messages.iter().rposition(is_user)]
 }
 
 /// Returns the texts above a size, cut to it or to their markers, and the tokens that this saves.

@@ -63,6 +63,12 @@ impl Budget {
         Budget { window, reserve, margin: 512, tokens }
     }
 
+    /// Returns the budget, lowered to the input limit of a model if the model has one below it.
+    #[must_use]
+    pub fn within_input_limit(self, row: &ModelRow) -> Budget {
+        Budget { tokens: self.tokens.min(row.max_input.unwrap_or(Tokens::MAX)), ..self }
+    }
+
     /// Returns the budget of the classic cascade: nine tenths of the window after an answer of 8192 and 2048 more.
     pub fn for_cascade(window: Tokens) -> Budget {
         let reserve = 8_192;

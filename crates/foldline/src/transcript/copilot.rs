@@ -182,6 +182,7 @@ fn parse_call<'a>(request: &JsonObject<'a>) -> Part<'a> {
         id: request.string("toolCallId").unwrap_or_default(),
         name: request.string("name").unwrap_or_default(),
         arguments,
+        signature: None,
     })
 }
 

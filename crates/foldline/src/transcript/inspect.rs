@@ -118,6 +118,7 @@ impl<'a> AttachmentMap<'a> {
                 Some("custom") => CallArguments::Text(arguments),
                 _ => CallArguments::Json(arguments),
             },
+            signature: None,
         })
     }
 

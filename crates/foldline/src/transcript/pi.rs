@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::session_parser::SessionParser;
 use super::{LogFormat, RecordedSession};
 use crate::conversation::{
-    CallArguments, ImagePart, MediaSource, Message, OpaqueBlock, Part, ReasoningPart, Role, ToolCall, ToolResult,
+    ImagePart, MediaSource, Message, OpaqueBlock, Part, ReasoningPart, Role, ToolCall, ToolResult,
 };
 use crate::error::Error;
 use crate::wire::json::scan::{JsonObject, JsonValue};
@@ -170,11 +170,7 @@ fn parse_block<'a>(block: &JsonObject<'a>) -> Part<'a> {
         }
         Some("toolCall") => {
             let arguments = block.get("arguments").map_or("{}", JsonValue::raw);
-            Part::ToolCall(ToolCall {
-                id: text("id"),
-                name: text("name"),
-                arguments: CallArguments::Json(arguments.into()),
-            })
+            Part::ToolCall(ToolCall::new(text("id"), text("name"), arguments))
         }
         Some("image") => {
             let source = block.string("data").map_or(MediaSource::Unknown, MediaSource::Base64);

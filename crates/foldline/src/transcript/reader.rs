@@ -5,6 +5,7 @@
 //! any format.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{BufRead, Cursor, Read};
 
 use super::document::{DocumentError, DocumentReader};
@@ -43,6 +44,16 @@ pub struct TranscriptReader<R> {
     ready: VecDeque<Result<RecordedSession, LineError>>,
     unnamed_count: usize,
     done: bool,
+}
+
+impl<R> fmt::Debug for TranscriptReader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TranscriptReader")
+            .field("name", &self.name)
+            .field("format", &self.format)
+            .field("done", &self.done)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The head that was read for detection, then the rest of the input.

@@ -156,7 +156,7 @@ impl<'l> IdentifierCoverage<'l> {
                     probability *= 2.5;
                 }
                 let cost = (line.len() as f64 / 4.0 + 2.0) * retention_cost;
-                let is_failure = failure_lines_left > 0 && text_kind::is_failure(line.text_in(text));
+                let is_failure = failure_lines_left > 0 && text_kind::has_failure_word(line.text_in(text));
                 failure_lines_left -= usize::from(is_failure);
                 kept[at] = is_failure || probability * unfold_cost > cost;
                 if !kept[at] {

@@ -10,6 +10,8 @@ pub(crate) mod rounds;
 pub(crate) mod segments;
 pub(crate) mod totals;
 
+use std::fmt;
+
 use crate::conversation::Message;
 use crate::engine::archive::{Original, OriginalStore, StoreError};
 use crate::engine::crease::Crease;
@@ -40,6 +42,15 @@ pub struct FoldState {
     pub(crate) failed_plan: Option<FailedPlan>,
     /// Numbers of creases and folded parts when the originals were last stored. Every fold increases one of them.
     pub(crate) archived_counts: (usize, usize),
+}
+
+impl fmt::Debug for FoldState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FoldState")
+            .field("messages", &self.len())
+            .field("creases", &self.creases.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl FoldState {

@@ -2,7 +2,7 @@
 
 use crate::engine::passes::support::clip::clip_to_tokens;
 use crate::engine::{marker, text_kind};
-use crate::strategies::chunk::{TextChunk, chunks};
+use crate::strategies::chunk::split::{TextChunk, chunks};
 use crate::tokens::{Meter, Tokens};
 
 /// Options of [`compress`].
@@ -57,14 +57,9 @@ pub fn compress(text: &str, budget: Tokens, options: &CompressOptions) -> Compre
     }
     let chunks = chunks(text, options.max_chunk_bytes);
     let mut kept = rank_chunks(text, &chunks, budget, meter);
-    let total_lines = count_lines(text);
     loop {
         let (candidate, omitted_lines) = match kept.is_empty() {
-            true => {
-                let clipped = clip_to_tokens(text, budget, meter, &marker::gap(total_lines));
-                let kept_lines = count_lines(&clipped).min(total_lines);
-                (clipped, total_lines - kept_lines)
-            }
+            true => clip_text(text, budget, meter),
             false => assemble_chunks(text, &chunks, &kept),
         };
         let after = meter.text(&candidate);
@@ -78,6 +73,23 @@ pub fn compress(text: &str, budget: Tokens, options: &CompressOptions) -> Compre
         }
         // Counts of parts do not add up exactly: drop the lowest ranks.
         kept.truncate(kept.len() - kept.len().div_ceil(8));
+    }
+}
+
+/// Returns the text cut inside its chunks, of which none fits, and the number of omitted lines.
+fn clip_text(text: &str, budget: Tokens, meter: &Meter) -> (String, usize) {
+    let total_lines = count_lines(text);
+    let all_omitted = marker::gap(total_lines);
+    let clipped = clip_to_tokens(text, budget, meter, &all_omitted);
+    let Some(kept) = clipped.strip_prefix(&all_omitted).and_then(|rest| rest.strip_prefix('\n')) else {
+        return (all_omitted, total_lines);
+    };
+    let is_gap = |line: &str| marker::gap_lines(line).is_some();
+    // A line that was cut inside counts as omitted.
+    let omitted = total_lines.saturating_sub(kept.lines().filter(|line| !is_gap(line)).count()).max(1);
+    match kept.lines().any(is_gap) {
+        true => (kept.to_owned(), omitted),
+        false => (format!("{}\n{kept}", marker::gap(omitted)), omitted),
     }
 }
 
@@ -194,6 +206,13 @@ mod tests {
             compressed.text
         );
         assert_eq!(super::chunks(&text, 2048)[0].boundary, BoundaryKind::Heading);
+    }
+
+    #[test]
+    fn omitted_lines_are_counted_when_nothing_fits() {
+        let text = "a line of the file\n".repeat(40);
+        let compressed = compress(&text, 1, &CompressOptions::default());
+        assert_eq!((compressed.text.as_str(), compressed.omitted_lines), ("[+40]", 40));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::conversation::Role;
+use crate::strategies::tests::support::*;
 use crate::strategies::tests::{assistant, output, round, rounds, user};
 use crate::strategies::*;
 use crate::tokens::{CountExactness, TokenCounter, Tokens};
@@ -87,7 +88,8 @@ fn projection_prefix_is_stable_for_many_steps() {
     let mut elided = 0;
     let mut broken = 0;
     for length in (1..=history.len()).step_by(2) {
-        let (now, stats) = project(&history[..length], 6_000);
+        let options = CompactToBudget::default().for_loop();
+        let (now, stats) = compact_to_budget(&history[..length], 6_000, &options);
         assert!(stats.fits() && stats.elided >= elided);
         assert!(now.starts_with(&sent) || stats.elided > elided);
         broken += usize::from(!now.starts_with(&sent));
@@ -130,4 +132,29 @@ fn totals_are_not_recounted_after_each_elision() {
     };
     let (small, large) = (cost(100), cost(1_000));
     assert!(large < small * 12, "{small} bytes were counted for 100 rounds, {large} for 1000");
+}
+
+/// One call stops as soon as the messages fit.
+#[test]
+fn projection_stops_just_under_the_budget() {
+    let history = rounds(80, 960);
+    for budget in [6_000, 12_000, 20_000] {
+        let (_, stats) = project(&history, budget);
+        assert!(stats.fits() && stats.after > budget - 400, "{stats:?}");
+    }
+}
+
+/// Dense text has more tokens than its bytes suggest.
+#[test]
+fn projection_by_the_meter_of_a_model_fits_the_model() {
+    let dense = |at: usize| (0..60).map(|line| format!("{at}é{line}ß§{}ø|", line * 7919)).collect::<String>();
+    let history: Vec<_> = (0..30).flat_map(|at| round(&format!("c{at}"), "sh", "dump", &dense(at))).collect();
+    let options = CompactToBudget::for_model("gpt-4o");
+    let exact =
+        |messages: &[Message<'_>]| messages.iter().map(|message| options.meter.message(message)).sum::<Tokens>();
+    let budget = exact(&history) / 2;
+    let (by_estimate, stats) = project(&history, budget);
+    assert!(stats.fits() && exact(&by_estimate) > budget, "the estimate is too low for this text");
+    let (by_model, stats) = compact_to_budget(&history, budget, &options);
+    assert!(stats.fits() && exact(&by_model) <= budget && stats.after == exact(&by_model));
 }

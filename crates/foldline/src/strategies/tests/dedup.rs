@@ -2,6 +2,7 @@
 
 use crate::conversation::{CallArguments, Role, ToolCall};
 use crate::engine::handle::Handle;
+use crate::strategies::tests::support::*;
 use crate::strategies::tests::{assistant, output, round, rounds, user};
 use crate::strategies::*;
 
@@ -84,7 +85,8 @@ fn first_copy_is_kept_while_referenced() {
 
     // Its round is not dropped either as long as the round that refers to it is kept.
     let long = [vec![user("go"), user("on")], messages, vec![user("next")], rounds(7, 320)].concat();
-    let (trimmed, tally) = trim_middle(long, &TrimMiddle { keep_first: 2, keep_last: 18, min_messages: 20 });
+    let (trimmed, tally) =
+        trim_middle(long, &TrimMiddle { keep_first: 2, keep_last: 18, min_messages: 20, tokens: None });
     assert!(tally.hits == 2 && output(&trimmed[3]) == text, "{trimmed:?}");
 }
 
@@ -114,7 +116,10 @@ fn no_marker_is_longer_than_what_it_replaces() {
         ["c0", "c1"].iter().flat_map(|id| round(id, "sh", "ls", "ok")).chain([assistant("done")]).collect();
     assert_eq!(dedup_tool_calls(brief.clone(), &DedupToolCalls { min_bytes: 0, ..CALL_OPTIONS }).0, brief);
     let one = brief[2..].to_vec();
-    assert_eq!(trim_middle(one.clone(), &TrimMiddle { keep_first: 0, keep_last: 1, min_messages: 2 }).0, one);
+    assert_eq!(
+        trim_middle(one.clone(), &TrimMiddle { keep_first: 0, keep_last: 1, min_messages: 2, tokens: None }).0,
+        one
+    );
     let tight = SnippetToolOutputs { min_bytes: 0, head_bytes: 4, tail_bytes: 4, ..SNIPPET_OPTIONS };
     let before: usize = messages.iter().flat_map(|message| &message.parts).map(part_bytes).sum();
     let (snipped, _) = snippet_stale_tool_outputs(messages, &tight);
@@ -139,7 +144,7 @@ fn repeated_call_arguments_stay_valid_json() {
 fn free_text_arguments_become_a_marker() {
     let patch = |id: &'static str| {
         let arguments = CallArguments::Text("*** Update File: a.rs\n".repeat(9).into());
-        let call = Part::ToolCall(ToolCall { id: id.into(), name: "apply_patch".into(), arguments });
+        let call = Part::ToolCall(ToolCall { id: id.into(), name: "apply_patch".into(), arguments, signature: None });
         [Message::new(Role::Assistant, vec![call]), Message::new(Role::Tool, vec![Part::result(id, "ok")])]
     };
     let messages = [patch("c0"), patch("c1")].concat().into_iter().chain([assistant("done")]).collect();
@@ -187,4 +192,68 @@ fn multi_part_result_is_shortened_but_not_referenced() {
     let (messages, tally) = dedup_tool_outputs(messages, &OUTPUT_OPTIONS);
     assert_eq!(tally.hits, 1);
     assert!(output(&messages[3]) == text && output(&messages[5]).ends_with("; same as result c1]"));
+}
+
+#[test]
+fn result_that_begins_with_a_quoted_marker_is_deduplicated() {
+    let quoting = format!("[folded: 412 lines, 18.3 kB of read src/main.rs]\n{}", log(40));
+    assert_eq!(dedup_tool_outputs(history(&[&quoting, &quoting]), &OUTPUT_OPTIONS).1.hits, 1);
+}
+
+#[test]
+fn results_without_calls_are_deduplicated() {
+    let text = log(40);
+    let result = |id: &'static str| Message::new(Role::Tool, vec![Part::result(id, text.clone())]);
+    let messages = vec![user("go"), result("lost"), result("gone"), assistant("done")];
+    let (shorter, stats) = dedup_tool_outputs(messages, &OUTPUT_OPTIONS);
+    assert_eq!(stats.hits, 1);
+    assert_eq!(output(&shorter[2]), "[folded: 40 lines, 880 bytes of text; same as result lost]");
+}
+
+#[test]
+fn uncommon_failures_in_the_middle_are_kept() {
+    for failure in
+        ["npm ERR! code ELIFECYCLE", "Segmentation fault (core dumped)", "Fehler: Datei fehlt", "错误：没有文件"]
+    {
+        let text = format!("{}{failure}\n{}", log(300), log(300));
+        let (messages, _) = snippet_stale_tool_outputs(history(&[&text]), &SNIPPET_OPTIONS);
+        assert!(output(&messages[1]).contains(&format!("\n{failure}\n")), "{failure}");
+    }
+}
+
+#[test]
+fn snippet_marker_replaces_the_text_that_was_cut() {
+    let text = log(400);
+    let (messages, _) = snippet_stale_tool_outputs(history(&[&text]), &SNIPPET_OPTIONS);
+    let kept: Vec<&str> = output(&messages[1]).lines().collect();
+    let at = kept.iter().position(|line| marker::is_marker(line)).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((&kept[..at], &kept[at + 1..]), (&lines[..at], &lines[lines.len() - (kept.len() - at - 1)..]));
+    let omitted = lines.len() + 1 - kept.len();
+    assert!(kept[at].starts_with(&format!("[folded: {omitted} lines, ")), "{}", kept[at]);
+    // One long line has its marker between its two ends.
+    let line = "x".repeat(9_000);
+    let (messages, _) = snippet_stale_tool_outputs(history(&[&line]), &SNIPPET_OPTIONS);
+    let kept: Vec<&str> = output(&messages[1]).lines().collect();
+    assert_eq!((kept.len(), kept[1]), (3, "[folded: 6.9 kB of sh make]"));
+}
+
+/// The first copy is elided or cut by a later step: no marker may claim that it is still there.
+#[test]
+fn references_to_elided_or_cut_results_are_detached() {
+    let text = log(100);
+    let (messages, _) = dedup_tool_outputs(history(&[&text, &text]), &OUTPUT_OPTIONS);
+    let messages = [messages, rounds(3, 64)].concat();
+    let (projected, stats) = compact_to_budget(&messages, 200, &CompactToBudget::default());
+    assert_eq!(stats.elided, 1);
+    assert_eq!(output(&projected[3]), "[folded: 100 lines, 2.2 kB of sh make]");
+    let truncation =
+        terminal_truncate(messages, 300, &TerminalTruncate { keep_last: 20, ..TerminalTruncate::default() });
+    assert!(
+        truncation
+            .messages
+            .iter()
+            .flat_map(Message::results)
+            .all(|result| !result.only_text().unwrap().contains("same as"))
+    );
 }

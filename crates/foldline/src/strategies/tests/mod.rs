@@ -1,10 +1,12 @@
 //! Tests of the classic strategies: known failures, one file per topic, and properties of any messages.
 
 pub(crate) mod budget;
+mod capabilities;
 pub(crate) mod dedup;
 mod pairing;
 mod properties;
 mod prose;
+mod support;
 mod tokens;
 pub(crate) mod trimming;
 

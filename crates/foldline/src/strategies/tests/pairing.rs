@@ -2,6 +2,7 @@
 
 use crate::conversation::Role;
 use crate::laws::{Law, LawProfile, check_conversation};
+use crate::strategies::tests::support::*;
 use crate::strategies::tests::{round, user};
 use crate::strategies::*;
 use crate::wire::Format;
@@ -17,10 +18,10 @@ fn result(ids: &[&'static str]) -> Message<'static> {
 /// Repairs the messages through `apply_all`, and checks that calls and results match and that a second run changes
 /// nothing.
 fn repair(messages: Vec<Message<'static>>, format: Format) -> (Vec<Message<'static>>, RepairCounts) {
-    let (repaired, stats) = apply_all(messages, &StrategyOptions::default());
+    let (repaired, stats) = shortened(messages, &StrategyOptions::default());
     let profile = LawProfile::for_model(format, None).without(Law::CallIdUnique);
     assert_eq!(check_conversation(&conversation_of(repaired.clone()), &profile), []);
-    let (again, stats_again) = apply_all(repaired.clone(), &StrategyOptions::default());
+    let (again, stats_again) = shortened(repaired.clone(), &StrategyOptions::default());
     assert_eq!((&again, stats_again), (&repaired, CombinedStats::default()));
     (repaired, stats.repairs)
 }

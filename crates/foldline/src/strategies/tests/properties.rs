@@ -6,6 +6,7 @@ use proptest::sample::{Index, select, subsequence};
 
 use crate::conversation::Role;
 use crate::laws::{LawProfile, LawTopic, LawViolation, check_conversation};
+use crate::strategies::tests::support::*;
 use crate::strategies::*;
 use crate::testing::{SampleRequest, sample_text, samples};
 
@@ -53,6 +54,7 @@ fn strategies() -> impl Strategy<Value = StrategyOptions> {
         keep_first,
         keep_last,
         min_messages,
+        tokens: None,
     });
     (sizes, proptest::option::of(middle), any::<[bool; 3]>()).prop_map(|((keep_last, min_bytes), middle, enabled)| {
         StrategyOptions {
@@ -99,7 +101,7 @@ type StrategyFn = Box<dyn Fn(Vec<Message<'static>>) -> Vec<Message<'static>>>;
 
 fn strategy_functions(strategies: StrategyOptions) -> Vec<(&'static str, StrategyFn)> {
     let StrategyOptions { thinking, middle, outputs, calls, snippets, prose, .. } = strategies;
-    let middle = middle.unwrap_or(TrimMiddle { keep_first: 1, keep_last: 3, min_messages: 6 });
+    let middle = middle.unwrap_or(TrimMiddle { keep_first: 1, keep_last: 3, min_messages: 6, tokens: None });
     let (calls, snippets) = (calls.unwrap_or_default(), snippets.unwrap_or_default());
     vec![
         ("thinking", Box::new(move |messages| prune_thinking(messages, &thinking).0)),
@@ -137,15 +139,15 @@ proptest! {
         let messages: Vec<_> = kept.map(|(_, message)| message.clone()).collect();
         let profile = LawProfile::for_request(&sample.request());
         let strategies = StrategyOptions { format: Some(sample.format), ..strategies };
-        let (once, _) = apply_all(messages, &strategies);
+        let (once, _) = shortened(messages, &strategies);
         prop_assert_eq!(pairing_violations(&check_conversation(&conversation_of(once.clone()), &profile)), [] as [String; 0]);
-        prop_assert_eq!(apply_all(once.clone(), &strategies).0, once);
+        prop_assert_eq!(shortened(once.clone(), &strategies).0, once);
     }
 
     #[test]
     fn stats_equal_saved_bytes(sample in agent_samples(), strategies in strategies()) {
         let before = sample.conversation.messages.clone();
-        let (after, stats) = apply_all(before.clone(), &strategies);
+        let (after, stats) = shortened(before.clone(), &strategies);
         prop_assert_eq!(stats.bytes_saved(), total_bytes(&before) - total_bytes(&after));
         prop_assert_eq!(stats.is_empty(), before == after);
     }
@@ -157,7 +159,7 @@ proptest! {
         keep_last in 0..5_usize,
         more in 1..5_usize,
     ) {
-        let options = TrimMiddle { keep_first, keep_last, min_messages: keep_first + keep_last + more };
+        let options = TrimMiddle { keep_first, keep_last, min_messages: keep_first + keep_last + more, tokens: None };
         let mut in_place = Vec::new();
         for message in &sample.conversation.messages {
             in_place.push(message.clone());
@@ -230,7 +232,7 @@ proptest! {
             prop_assert!(total_bytes(&once) <= total_bytes(&messages), "{}", name);
             prop_assert_eq!(run(once.clone()), once, "{}", name);
         }
-        apply_all(messages.clone(), &strategies);
+        shortened(messages.clone(), &strategies);
         compact_to_budget(&messages, budget, &CompactToBudget::default());
         terminal_truncate(messages, budget, &TerminalTruncate::default());
     }

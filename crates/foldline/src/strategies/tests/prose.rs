@@ -2,6 +2,7 @@
 
 use crate::conversation::{ReasoningPart, Role};
 use crate::engine::options::ReasoningRetention;
+use crate::strategies::tests::support::*;
 use crate::strategies::tests::{assistant, rounds, user};
 use crate::strategies::*;
 
@@ -84,4 +85,40 @@ fn only_assistant_prose_is_changed() {
     let (pruned, tally) = prune_low_entropy(messages.clone(), &PROSE_OPTIONS);
     assert_eq!((tally.hits, &pruned[..2]), (1, &messages[..2]));
     assert_eq!(pruned[2], assistant("words"));
+}
+
+/// Every step would otherwise rewrite the messages that have just become old.
+#[test]
+fn pruning_in_steps_keeps_the_prefix() {
+    let options = PruneThinking { step_messages: 16, ..PruneThinking::default() };
+    let mut history = vec![user("go")];
+    for at in 0..40 {
+        history.extend(reasoning_round(&format!("c{at}"), (at % 3 == 0).then_some("sig")));
+        history.extend((at % 10 == 9).then(|| user("and now?")));
+    }
+    let (mut rewrites, mut sent) = (0, Vec::new());
+    for length in 1..=history.len() {
+        let (now, _) = prune_thinking(history[..length].to_vec(), &options);
+        rewrites += usize::from(!now.starts_with(&sent));
+        sent = now;
+    }
+    assert!((3..=history.len() / 16).contains(&rewrites), "{rewrites}");
+    assert!(reasoning_count(&sent) < 20);
+}
+
+/// Noise of single texts is small: the original rule had hits in most conversations, a minimum for each text had none.
+#[test]
+fn small_savings_are_made_together() {
+    let prose = "I will look at it.  Then I fix it.  \n\n\n...\nDone.";
+    let messages: Vec<_> = (0..60).map(|at| if at % 2 == 0 { user("?") } else { assistant(prose) }).collect();
+    let (pruned, stats) = prune_low_entropy(messages.clone(), &PruneLowEntropy::default());
+    assert!(stats.hits >= 20, "{stats:?}");
+    assert_eq!(pruned[1], assistant("I will look at it. Then I fix it.\n\nDone."));
+    let (mut rewrites, mut sent) = (0, Vec::new());
+    for length in 1..=messages.len() {
+        let (now, _) = prune_low_entropy(messages[..length].to_vec(), &PruneLowEntropy::default());
+        rewrites += usize::from(!now.starts_with(&sent));
+        sent = now;
+    }
+    assert!(rewrites <= 8, "{rewrites}");
 }

@@ -2,6 +2,7 @@
 
 use crate::Budget;
 use crate::conversation::{ImagePart, Role};
+use crate::strategies::tests::support::*;
 use crate::strategies::tests::{rounds, user};
 use crate::strategies::*;
 

@@ -1,6 +1,7 @@
 //! Regression tests of dropped messages.
 
 use crate::conversation::Role;
+use crate::strategies::tests::support::*;
 use crate::strategies::tests::{assistant, round, rounds, texts, user};
 use crate::strategies::*;
 
@@ -47,7 +48,7 @@ fn parallel_results_at_the_end_stay_together() {
         snippets: Some(SnippetToolOutputs::default()),
         ..StrategyOptions::default()
     };
-    let (shorter, stats) = apply_all(messages.clone(), &everything);
+    let (shorter, stats) = shortened(messages.clone(), &everything);
     assert!(shorter.ends_with(&newest) && stats.repairs.is_empty());
     let truncation = terminal_truncate(messages.clone(), 60_000, &TerminalTruncate::default());
     assert!(truncation.fits() && truncation.messages.ends_with(&newest), "{}", truncation.after);
@@ -106,9 +107,10 @@ fn token_count_matters_not_message_count() {
     let mut messages =
         [messages, round("c1", "read", "a.txt", &"one line of it\n".repeat(20_000))[1..].to_vec()].concat();
     messages.push(user(&"and look at this\n".repeat(9_000)));
+    messages.push(user("now"));
     let truncation = terminal_truncate(messages, 4_000, &TerminalTruncate::default());
     assert!(truncation.fits() && truncation.dropped.is_empty() && truncation.clipped == 2, "{}", truncation.after);
-    assert_eq!(truncation.messages.len(), 4);
+    assert_eq!(truncation.messages.len(), 5);
     assert!(texts(&truncation.messages, Role::User)[1].contains("and look at this"));
 }
 
@@ -152,4 +154,58 @@ fn forged_marker_count_is_harmless() {
     messages.extend(rounds(20, 320));
     let (trimmed, tally) = trim_middle(messages.clone(), &TrimMiddle::default());
     assert!(tally.hits > 0 && trimmed.ends_with(&messages[messages.len() - 16..]));
+}
+
+/// A user may quote the marker of an earlier trimming.
+#[test]
+fn user_message_that_equals_the_marker_is_kept() {
+    let quote = "[folded: 4 messages, 1234 bytes]";
+    let mut messages = vec![user("go"), user("on")];
+    messages.extend(rounds(4, 320));
+    messages.push(user(quote));
+    messages.extend(rounds(20, 320));
+    let (trimmed, _) = trim_middle(messages.clone(), &TrimMiddle::default());
+    assert_eq!(texts(&trimmed, Role::User).iter().filter(|text| *text == quote).count(), 1, "{trimmed:?}");
+    // Its own marker is merged, and stays the only one.
+    trimmed.iter().chain(&rounds(10, 320)).cloned().collect::<Vec<_>>().clone_into(&mut messages);
+    let (again, _) = trim_middle(messages, &TrimMiddle::default());
+    let markers = texts(&again, Role::User).into_iter().filter(|text| marker::is_marker(text));
+    assert_eq!(markers.count(), 2);
+}
+
+#[test]
+fn trimming_by_tokens_waits_for_the_trigger() {
+    let tokens = TrimTokens { trigger: 4_000, keep_last: 2_000 };
+    let options = TrimMiddle { keep_first: 1, tokens: Some(tokens), ..TrimMiddle::default() };
+    let mut history = vec![user("go")];
+    history.extend(rounds(40, 960));
+    let size = |messages: &[Message<'_>]| total_tokens(&conversation_of(messages.to_vec()));
+    let (mut changes, mut sent) = (0, Vec::new());
+    for length in (1..=history.len()).step_by(2) {
+        let (now, _) = trim_middle(history[..length].to_vec(), &options);
+        assert!(size(&now) <= 4_000 + 400, "{length}: {}", size(&now));
+        assert!(size(&history[..length]) > 4_000 || now == history[..length]);
+        changes += usize::from(!now.starts_with(&sent));
+        sent = now;
+    }
+    assert!((3..=8).contains(&changes), "{changes}");
+}
+
+#[test]
+fn task_and_newest_user_message_are_never_cut() {
+    let task = user(&"the whole task\n".repeat(400));
+    let newest = user(&"the newest request\n".repeat(400));
+    let mut messages = vec![task.clone(), assistant("ok"), user(&"in between\n".repeat(4_000))];
+    messages.extend(rounds(2, 6_400));
+    messages.push(newest.clone());
+    messages.extend(rounds(2, 6_400));
+    let truncation = terminal_truncate(messages, 5_500, &TerminalTruncate::default());
+    assert!(truncation.fits(), "{}", truncation.after);
+    assert!(truncation.messages.contains(&task) && truncation.messages.contains(&newest));
+    // A summary of the caller is neither.
+    let summary = user(&"[summary] of it all\n".repeat(900));
+    let messages = [vec![task.clone(), assistant("ok"), newest.clone(), summary], rounds(1, 640)].concat();
+    let options =
+        TerminalTruncate { is_generated: |text| text.starts_with("[summary]"), ..TerminalTruncate::default() };
+    assert!(terminal_truncate(messages, 5_000, &options).fits());
 }

@@ -94,7 +94,7 @@ pub(crate) fn clip_lines(text: &str, shares: ClipShares, marker: &str) -> String
     (0..lines.len()).rev().take_while(|&at| keep(at, &mut tail, LINE_BREAK_BYTES)).for_each(drop);
     let mut failures = shares.failures + head + tail;
     for (at, range) in lines.iter().enumerate() {
-        if text_kind::is_failure(&text[range.clone()]) {
+        if text_kind::has_failure_word(&text[range.clone()]) {
             keep(at, &mut failures, LINE_BREAK_BYTES + GAP_BYTES);
         }
     }

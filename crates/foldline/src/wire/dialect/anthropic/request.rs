@@ -98,7 +98,7 @@ fn parse_block<'a>(block: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part<'a>
                 None => (CallArguments::Json("".into()), EditSlot::Fixed),
             };
             let (id, name) = (block.string("id").unwrap_or_default(), block.string("name").unwrap_or_default());
-            return (Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
+            return (Part::ToolCall(ToolCall { id, name, arguments, signature: None }), PartLayout::new(slot, None));
         }
         Some("tool_result") => {
             let (content, part_layout) = parse_result_content(layout, block, "content", parse_content_block);

@@ -118,7 +118,7 @@ fn read_calls<'a>(builder: &mut MessageBuilder<'a, '_>, message: &JsonObject<'a>
     if let Some(function) = message.nested_object("function_call") {
         let name = function.string("name").unwrap_or_default();
         let (arguments, slot) = parse_arguments(&function);
-        let call = ToolCall { id: name.clone(), name, arguments };
+        let call = ToolCall { id: name.clone(), name, arguments, signature: None };
         builder
             .push(Part::ToolCall(call), PartLayout::new(slot, MessageBuilder::field_element(message, "function_call")));
     }
@@ -129,7 +129,7 @@ fn parse_call<'a>(call: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
     if let Some(function) = call.nested_object("function") {
         let name = function.string("name").unwrap_or_default();
         let (arguments, slot) = parse_arguments(&function);
-        return (Part::ToolCall(ToolCall { id, name, arguments }), slot);
+        return (Part::ToolCall(ToolCall { id, name, arguments, signature: thought_signature(call) }), slot);
     }
     if let Some(custom) = call.nested_object("custom") {
         let name = custom.string("name").unwrap_or_default();
@@ -139,9 +139,25 @@ fn parse_call<'a>(call: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
             }
             _ => (LazyText::default(), EditSlot::Fixed),
         };
-        return (Part::ToolCall(ToolCall { id, name, arguments: CallArguments::Text(text) }), slot);
+        return (Part::ToolCall(ToolCall { id, name, arguments: CallArguments::Text(text), signature: None }), slot);
     }
     (opaque_part(call.string("type"), Some(id), call.value), EditSlot::Fixed)
+}
+
+/// Returns the signature that Gemini's compatible server attaches to a call.
+fn thought_signature(call: &JsonObject<'_>) -> Option<Box<str>> {
+    #[derive(serde::Deserialize)]
+    struct ExtraContent<'a> {
+        #[serde(borrow)]
+        google: GoogleContent<'a>,
+    }
+    #[derive(serde::Deserialize)]
+    struct GoogleContent<'a> {
+        #[serde(borrow)]
+        thought_signature: std::borrow::Cow<'a, str>,
+    }
+    let extra: ExtraContent<'_> = serde_json::from_str(call.get("extra_content")?.raw()).ok()?;
+    Some(extra.google.thought_signature.into())
 }
 
 fn parse_arguments<'a>(function: &JsonObject<'a>) -> (CallArguments<'a>, EditSlot) {
@@ -244,6 +260,14 @@ mod tests {
                 r#"assistant: "d""#,
             ]
         );
+    }
+
+    #[test]
+    fn thought_signature_of_a_call_is_read() {
+        let body = br#"[{"role":"assistant","tool_calls":[{"id":"c1","type":"function","extra_content":{"google":{"thought_signature":"s"}},"function":{"name":"ls","arguments":"{}"}}]}]"#;
+        let request = Request::parse(Format::OpenAiChat, body).unwrap();
+        let call = request.conversation().messages[0].calls().next().unwrap();
+        assert_eq!(call.signature.as_deref(), Some("s"));
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn call_message<'a>(
 ) -> Message<'a> {
     let id = item.string("call_id").or_else(|| item.string("id")).unwrap_or_default();
     let mut builder = MessageBuilder::new(Role::Assistant, item, layout);
-    builder.push(Part::ToolCall(ToolCall { id, name, arguments }), PartLayout::new(slot, None));
+    builder.push(Part::ToolCall(ToolCall { id, name, arguments, signature: None }), PartLayout::new(slot, None));
     builder.finish()
 }
 
