@@ -44,7 +44,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let limits =
         SummaryLimits { total_time: time, call_time: time, iterations: 6, sub_calls: 4, ..SummaryLimits::default() };
     let summarizer = Summarizer::new(model).with_limits(limits);
-    let options = EnforceOptions { summarizer: Some(&summarizer), ..EnforceOptions::new(window.parse()?, meter) };
+    let options =
+        EnforceOptions { summarizer: Some(summarizer.clone()), ..EnforceOptions::new(window.parse()?, meter) };
     let events = Mutex::new(Vec::new());
     let listener = |event: foldline_summarize::CascadeEvent| {
         if !matches!(event.step, CascadeStep::Progress(_)) {

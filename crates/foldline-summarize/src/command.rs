@@ -130,7 +130,16 @@ impl RootCommand {
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             let line = line.trim();
-            if line == "FINAL" {
+            if let Some(rest) = line.strip_prefix("FINAL(") {
+                // The call may span lines.
+                let mut call = rest.to_owned();
+                while !is_closed_call(&call) {
+                    let Some(line) = lines.next() else { break };
+                    call.push('\n');
+                    call.push_str(line.trim_end());
+                }
+                commands.push(parse_final_call(&call).map(|text| RootCommand::Final { text }));
+            } else if line == "FINAL" {
                 let body: Vec<&str> = lines.by_ref().take_while(|line| line.trim() != "END").collect();
                 commands.push(Ok(RootCommand::Final { text: body.join("\n") }));
             } else if let Some(command) = Self::parse_line(line) {
@@ -186,18 +195,35 @@ impl RootCommand {
     }
 }
 
+/// The quotes in which a text may be submitted, the longest first.
+const QUOTES: [&str; 4] = ["\"\"\"", "'''", "\"", "'"];
+
+/// Returns true if the arguments of `FINAL(` end here.
+fn is_closed_call(call: &str) -> bool {
+    let Some(inside) = call.trim_end().strip_suffix(')').map(str::trim_end) else { return false };
+    match QUOTES.iter().find(|quote| call.trim_start().starts_with(**quote)) {
+        Some(quote) => inside.trim_start().len() >= 2 * quote.len() && inside.ends_with(quote),
+        None => true,
+    }
+}
+
+/// Parses the arguments of `FINAL(`: a text in quotes, or without.
+fn parse_final_call(call: &str) -> Result<String, String> {
+    let inside = call.trim().strip_suffix(')').ok_or("`FINAL(` has no closing parenthesis")?.trim();
+    let Some(quote) = QUOTES.iter().find(|quote| inside.starts_with(**quote)) else { return Ok(inside.to_owned()) };
+    let text = inside.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
+    let text = text.ok_or_else(|| format!("`FINAL(` has no closing {quote}"))?;
+    // A text with escapes is usually a JSON string; if it is not one, it is taken as written.
+    let unescaped = text.contains('\\').then(|| serde_json::from_str(&format!("\"{text}\"")).ok()).flatten();
+    Ok(unescaped.unwrap_or_else(|| text.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
-    use foldline::CallArguments;
-
     use super::*;
 
     fn call(name: &'static str, arguments: &'static str) -> Result<RootCommand, String> {
-        RootCommand::from_call(&ToolCall {
-            id: "c".into(),
-            name: name.into(),
-            arguments: CallArguments::Json(arguments.into()),
-        })
+        RootCommand::from_call(&ToolCall::new("c", name, arguments))
     }
 
     #[test]
@@ -224,6 +250,19 @@ mod tests {
                 Ok(RootCommand::Grep { pattern: "z".into(), from: 0 })
             ]
         );
+    }
+
+    #[test]
+    fn final_call_with_quotes_is_final() {
+        let parse = |text: &str| RootCommand::parse_text(text);
+        let submitted = |text: &str| [Ok(RootCommand::Final { text: text.into() })];
+        assert_eq!(parse("FINAL(\"Goal: x\")"), submitted("Goal: x"));
+        assert_eq!(parse("so\nFINAL('Goal: x (y)')\nbye"), submitted("Goal: x (y)"));
+        assert_eq!(parse("FINAL(\"\"\"Goal: x\nState: (a)\nend\"\"\")"), submitted("Goal: x\nState: (a)\nend"));
+        assert_eq!(parse(r#"FINAL("Goal: \"x\"\nState: y")"#), submitted("Goal: \"x\"\nState: y"));
+        assert_eq!(parse("FINAL(Goal: x)"), submitted("Goal: x"));
+        assert_eq!(parse("FINALLY(\"x\")\nFINALLY I am done"), []);
+        assert!(parse("FINAL(\"never closed").iter().all(Result::is_err));
     }
 
     #[test]

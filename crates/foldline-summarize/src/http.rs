@@ -200,6 +200,7 @@ fn parse_response(
         id: call.id.to_string().into(),
         name: call.name.to_string().into(),
         arguments: foldline::CallArguments::Json(call.arguments.as_str().to_owned().into()),
+        signature: call.signature.clone(),
     };
     Ok(ModelResponse {
         text: response.text(),

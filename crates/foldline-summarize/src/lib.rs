@@ -9,32 +9,46 @@
 //! Nothing here lets the clock decide what is written, accesses files or the environment, or sends anything but
 //! requests to the models that it is given.
 
-mod cascade;
+pub(crate) mod cascade;
 mod command;
 mod fallback;
 mod gate;
+#[cfg(feature = "http")]
 mod http;
 pub(crate) mod limits;
 mod model;
 mod prepare;
-mod progress;
+pub(crate) mod prepared_summary;
+pub(crate) mod progress;
 mod route;
 pub(crate) mod summarizer;
 pub(crate) mod text_environment;
+pub(crate) mod tool_table;
+
+// The types of other crates in the signatures of this one.
+pub use foldline;
+#[cfg(feature = "http")]
+pub use hyper::header::{HeaderName, HeaderValue};
+pub use tokio_util::sync::CancellationToken;
 
 pub use crate::limits::{LimitKind, ModelSpend, SummaryLimits};
-pub use crate::summarizer::{Summarizer, SummaryAuthor, SummaryResult, SummaryTask};
+pub use crate::summarizer::{Summarizer, SummaryResult, SummaryTask};
 pub use crate::text_environment::{GrepMatches, MAX_ROW_BYTES, SearchPattern, TextEnvironment, ViewLimits};
+pub use crate::tool_table::{ToolClass, ToolTable};
 pub use cascade::{
     ActionRecord, CascadeEvent, CascadeListener, CascadeStep, EnforceOptions, EnforceOutcome, EnforceResult,
-    EnforceStrategy, enforce_context_window,
+    EnforceStrategy, FailureFallback, TraceId, enforce_context_window,
 };
 pub use fallback::extract_facts;
 pub use gate::{QualityGate, SummaryFlaw};
+#[cfg(feature = "http")]
 pub use http::{HttpModel, ModelEndpoint};
 pub use model::{
     LanguageModel, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelResponse, ResponseFuture, ToolStyle,
 };
-pub use prepare::{MessageFingerprint, PREPARE_THRESHOLD, PrepareResult, PreparedSummary, prepare_summary};
-pub use progress::{ProgressEvent, ProgressListener, SummaryOutcome, forward_events};
+pub use prepare::{PREPARE_THRESHOLD, PrepareResult, prepare_summary};
+pub use prepared_summary::{MessageFingerprint, PreparedSummary};
+pub use progress::{
+    EventSender, ForwardedEvent, ProgressEvent, ProgressListener, SummaryAuthor, SummaryOutcome, forward_events,
+};
 pub use route::{OutputRoute, RouteMode, RouteSizes, RouteThresholds, ToolOutput, needs_exact_output};

@@ -1,7 +1,7 @@
 //! The interface to a language model: one call, messages and tools in, a response out.
 //!
-//! Nothing here depends on a provider or a network; [`HttpModel`](crate::HttpModel) does. A caller with a custom client
-//! implements [`LanguageModel`].
+//! Nothing here depends on a provider or a network; `HttpModel` (cargo feature `http`) does. A caller with a custom
+//! client implements [`LanguageModel`].
 
 use std::fmt;
 use std::future::Future;

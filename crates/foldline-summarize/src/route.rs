@@ -1,15 +1,17 @@
 //! Routing of tool outputs: decides whether an output is summarized before the agent sees it.
 //!
-//! Only output whose exact text does not matter is summarized: an agent acts on the results of reads, searches and
-//! shell commands, and no threshold changes that.
+//! Only output whose exact text does not matter is summarized: pages and hits from the web. An agent acts on the exact
+//! results of reads, searches, shell commands and unknown tools, and no threshold changes that. The [`ToolTable`]
+//! decides, and callers can extend it.
 
 use std::fmt;
 use std::str::FromStr;
 
-use foldline::{ActionKind, Tokens, ToolAction, ToolCall};
+use foldline::{Tokens, ToolCall};
 
 use crate::progress::ProgressListener;
 use crate::summarizer::{Summarizer, SummaryResult, SummaryTask};
+use crate::tool_table::ToolTable;
 
 /// The policy for summarizing tool outputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -72,11 +74,11 @@ impl OutputRoute {
     /// Decides about the output of a call.
     ///
     /// ```
-    /// use foldline::{CallArguments, ToolCall};
+    /// use foldline::ToolCall;
     /// use foldline_summarize::{OutputRoute, RouteMode, RouteSizes, RouteThresholds};
     ///
     /// let call =
-    ///     |name: &'static str| ToolCall { id: "c".into(), name: name.into(), arguments: CallArguments::Json("{}".into()) };
+    ///     |name: &'static str| ToolCall::new("c", name, "{}");
     /// let sizes = RouteSizes { output_tokens: 40_000, rest_tokens: 10_000, window_tokens: 100_000 };
     /// let decide = |mode, name| OutputRoute::decide(mode, &call(name), sizes, RouteThresholds::default());
     /// assert_eq!(decide(RouteMode::Auto, "browse_page"), OutputRoute::Large);
@@ -84,12 +86,23 @@ impl OutputRoute {
     /// assert_eq!(decide(RouteMode::Always, "read_file"), OutputRoute::Exact);
     /// ```
     pub fn decide(mode: RouteMode, call: &ToolCall<'_>, sizes: RouteSizes, thresholds: RouteThresholds) -> Self {
+        Self::decide_with(&ToolTable::default(), mode, call, sizes, thresholds)
+    }
+
+    /// Decides about the output of a call, by a table of tools.
+    pub fn decide_with(
+        tools: &ToolTable,
+        mode: RouteMode,
+        call: &ToolCall<'_>,
+        sizes: RouteSizes,
+        thresholds: RouteThresholds,
+    ) -> Self {
         let RouteSizes { output_tokens, rest_tokens, window_tokens } = sizes;
         let total = output_tokens.saturating_add(rest_tokens) as f64;
         let (output, window) = (output_tokens as f64, window_tokens as f64);
         match mode {
             RouteMode::Off => OutputRoute::Off,
-            _ if needs_exact_output(call) => OutputRoute::Exact,
+            _ if tools.needs_exact_output(call) => OutputRoute::Exact,
             RouteMode::Always => OutputRoute::Always,
             RouteMode::Auto if output > thresholds.output_ratio * window => OutputRoute::Large,
             RouteMode::Auto if total > thresholds.total_ratio * window && output * 2.0 >= total => {
@@ -132,18 +145,18 @@ impl Summarizer {
     ) -> (OutputRoute, Option<SummaryResult>) {
         let ToolOutput { call, text, goal, rest_tokens, window_tokens } = *output;
         let sizes = RouteSizes { output_tokens: self.root_model().info().meter.text(text), rest_tokens, window_tokens };
-        let route = OutputRoute::decide(mode, call, sizes, thresholds);
+        let route = OutputRoute::decide_with(self.tools(), mode, call, sizes, thresholds);
         if !route.is_summarized() {
             return (route, None);
         }
-        let task = SummaryTask { text, goal, earlier_summary: None, max_tokens: window_tokens / 16 };
+        let task = SummaryTask { goal, ..SummaryTask::new(text, window_tokens / 16) };
         (route, Some(self.summarize(&task, listener).await))
     }
 }
 
-/// Returns true if the exact output of a call matters: it reads, searches, edits or runs something.
+/// Returns true if the exact output of a call matters, by the built-in table: of everything but looks at the web.
 pub fn needs_exact_output(call: &ToolCall<'_>) -> bool {
-    !matches!(ToolAction::from_call(call).kind, ActionKind::Other)
+    ToolTable::default().needs_exact_output(call)
 }
 
 impl FromStr for RouteMode {
@@ -171,12 +184,10 @@ impl fmt::Display for RouteMode {
 
 #[cfg(test)]
 mod tests {
-    use foldline::CallArguments;
-
     use super::*;
 
     fn decide_route(mode: RouteMode, name: &'static str, output: Tokens, rest: Tokens) -> OutputRoute {
-        let call = ToolCall { id: "c".into(), name: name.into(), arguments: CallArguments::Json("{}".into()) };
+        let call = ToolCall::new("c", name, "{}");
         OutputRoute::decide(
             mode,
             &call,
@@ -192,7 +203,7 @@ mod tests {
         assert_eq!(decide_route(RouteMode::Auto, "browse", 345, 500), OutputRoute::Small);
         assert_eq!(decide_route(RouteMode::Auto, "browse", 340, 465), OutputRoute::Small);
         let wide = RouteThresholds { output_ratio: 0.9, total_ratio: 0.8 };
-        let call = ToolCall { id: "c".into(), name: "browse".into(), arguments: CallArguments::Json("{}".into()) };
+        let call = ToolCall::new("c", "browse", "{}");
         let decide = |output, rest| {
             OutputRoute::decide(
                 RouteMode::Auto,
@@ -209,7 +220,19 @@ mod tests {
 
     #[test]
     fn exact_output_is_never_summarized() {
-        for name in ["read_file", "Grep", "bash", "shell", "edit", "list_files", "exec_command", "view"] {
+        for name in [
+            "read_file",
+            "Grep",
+            "bash",
+            "shell",
+            "edit",
+            "list_files",
+            "exec_command",
+            "view",
+            "git_diff",
+            "session_recall",
+            "odd",
+        ] {
             for mode in [RouteMode::Auto, RouteMode::Always] {
                 assert_eq!(decide_route(mode, name, 999, 999), OutputRoute::Exact, "{name}");
             }

@@ -138,7 +138,7 @@ impl SummarizeCommand {
         if let Some(name) = &self.sub_model {
             summarizer = summarizer.with_sub_model(self.connect_model(upstream, name)?);
         }
-        let task = SummaryTask { text: &text, goal: &goal, earlier_summary: None, max_tokens: self.max_tokens.0 };
+        let task = SummaryTask { goal: &goal, ..SummaryTask::new(&text, self.max_tokens.0) };
         let bar = progress_bar(self.max_turns);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let summary = runtime.block_on(summarizer.summarize(&task, &|progress| update_progress(&bar, progress)));

@@ -4,8 +4,9 @@
 //! Nothing changes until everything is computed and stored: the session is read, and replaced in one assignment at the
 //! end, with no await after it. An aborted call leaves the session unchanged.
 
-mod event;
-mod record;
+pub(crate) mod event;
+pub(crate) mod options;
+pub(crate) mod record;
 pub(crate) mod split;
 pub(crate) mod summary_frame;
 
@@ -14,146 +15,32 @@ use std::collections::HashMap;
 use foldline::laws;
 use foldline::laws::{Law, LawProfile};
 use foldline::strategies::chunk;
-use foldline::strategies::{TerminalTruncate, terminal_truncate};
-use foldline::wire::{ContextOverflow, Format, LearnedLimit};
-use foldline::{Budget, Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, Tokens};
+use foldline::strategies::{DetachedOriginal, TerminalTruncate, detach_references, terminal_truncate};
+use foldline::{Conversation, Handle, Message, Meter, Original, Part, Role, Tokens};
 
-pub use event::{CascadeEvent, CascadeListener, CascadeStep, EnforceStrategy};
-pub use record::ActionRecord;
+pub use crate::cascade::event::{
+    CascadeEvent, CascadeListener, CascadeStep, EnforceStrategy, FailureFallback, TraceId,
+};
+pub use crate::cascade::options::{EnforceOptions, EnforceOutcome, EnforceResult};
+pub use crate::cascade::record::ActionRecord;
 
-pub(crate) use crate::cascade::split::user_goal;
+use crate::cascade::event::CascadeTrace;
 use crate::cascade::split::{SessionSplit, choose_split};
-use crate::cascade::summary_frame::SummaryFrame;
+use crate::cascade::summary_frame::{SummaryFrame, is_frame, quoted};
 use crate::fallback::extract_facts;
 use crate::limits::ModelSpend;
-use crate::prepare::{MessageFingerprint, PreparedSummary};
-use crate::progress::SummaryOutcome;
-use crate::summarizer::{Summarizer, SummaryAuthor, SummaryTask};
-use event::CascadeTrace;
+use crate::prepared_summary::{MessageFingerprint, PreparedSummary};
+use crate::progress::{SummaryAuthor, SummaryOutcome};
+use crate::summarizer::SummaryTask;
 
-/// Options for keeping a session inside its window.
-#[derive(Clone)]
-pub struct EnforceOptions<'e> {
-    /// The window of the agent's model.
-    pub window: Tokens,
-    /// The token meter of the agent's model.
-    pub meter: Meter,
-    /// The cascade runs above this number of tokens.
-    pub budget: Tokens,
-    /// Share of the budget to which the session is reduced, so that the cascade does not run at every step.
-    pub target_ratio: f64,
-    /// The laws that the session obeys.
-    pub profile: LawProfile,
-    /// Numbers of newest messages to keep, tried in this order; finally, only the newest round.
-    pub keep_last: Vec<usize>,
-    /// Rounds that match one of these rules are kept.
-    pub pins: PinRules,
-    /// The summarizer. Without one no model is called.
-    pub summarizer: Option<&'e Summarizer>,
-    /// A prepared summary; it is used if its source is unchanged.
-    pub prepared: Option<&'e PreparedSummary>,
-    /// The store for dropped messages. It is called before anything is dropped; if it fails, nothing is.
-    pub store: Option<&'e (dyn OriginalStore + Sync)>,
-}
-
-impl<'e> EnforceOptions<'e> {
-    /// Creates options for a window: nine tenths of the window without a response of 8192 tokens and 2048 more, in
-    /// windows below 32 768 tokens proportionally less; keeps the last 16, 12, 8 or 6 messages; no model.
-    pub fn new(window: Tokens, meter: Meter) -> Self {
-        Self {
-            window,
-            budget: default_budget(window),
-            meter,
-            target_ratio: 0.6,
-            profile: LawProfile::for_model(Format::OpenAiChat, None),
-            keep_last: vec![16, 12, 8, 6],
-            pins: PinRules::default(),
-            summarizer: None,
-            prepared: None,
-            store: None,
-        }
-    }
-
-    /// Returns tighter options for a retry, after a server rejected `sent` tokens (by the local count) as too large.
-    pub fn tightened(&self, overflow: &ContextOverflow, sent: Tokens) -> Self {
-        let mut tighter = self.clone();
-        match overflow.learned_limit(sent) {
-            LearnedLimit::Stated { tokens, .. } if tokens < self.window => {
-                tighter.window = tokens;
-                tighter.budget = default_budget(tokens).min(self.budget);
-            }
-            // The window is as expected, or unknown: the local count was too low.
-            LearnedLimit::Stated { .. } | LearnedLimit::BelowCount(_) => {}
-        }
-        if tighter.budget >= sent {
-            tighter.budget = sent / 4 * 3;
-        }
-        tighter
-    }
-
-    /// Returns the number of tokens to which the session is reduced.
-    fn target_tokens(&self) -> Tokens {
-        (self.budget as f64 * self.target_ratio.clamp(0.1, 1.0)) as Tokens
-    }
-
-    /// Returns the tokens besides the messages.
-    fn overhead_tokens(&self, session: &Conversation<'_>) -> Tokens {
-        self.meter.system(&session.system) + self.meter.tools(&session.tools) + self.meter.request_overhead()
-    }
-}
-
-fn default_budget(window: Tokens) -> Tokens {
-    match window {
-        0..32_768 => (window - window / 4 - window / 16) / 10 * 9,
-        _ => Budget::for_cascade(window).tokens,
-    }
-}
-
-/// The result for a session.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct EnforceResult<'m> {
-    /// The outcome.
-    pub outcome: EnforceOutcome,
-    /// Tokens before.
-    pub tokens_before: Tokens,
-    /// Tokens after; for an unchanged session, those before.
-    pub tokens_after: Tokens,
-    /// The budget in tokens.
-    pub budget: Tokens,
-    /// The dropped messages, unchanged and in order.
-    pub dropped: Vec<Message<'m>>,
-    /// The handle of [`EnforceResult::dropped`] as JSON, under which the store holds it if there is one.
-    pub handle: Option<Handle>,
-    /// The spending of the summarizer.
-    pub spent: ModelSpend,
-}
-
-/// The outcome for a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum EnforceOutcome {
-    /// The session was inside its budget; nothing happened.
-    Unchanged,
-    /// The session was brought into its budget.
-    Fits(EnforceStrategy),
-    /// The session is unchanged: not even the protected messages fit.
-    CannotFit {
-        /// The fewest tokens that it can be reduced to.
-        floor: Tokens,
-    },
-    /// The session is unchanged: the result would break a law of the provider that the session does not break.
-    BreaksLaw(String),
-    /// The session is unchanged: the dropped messages could not be stored.
-    NotStored(String),
-    /// The session is unchanged: the summarizer was aborted.
-    Aborted,
-}
-
-impl EnforceResult<'_> {
-    /// Returns true if the session is inside its budget now.
-    pub fn fits(&self) -> bool {
-        matches!(self.outcome, EnforceOutcome::Unchanged | EnforceOutcome::Fits(_))
+impl EnforceOptions {
+    /// Brings a session into its window, if it exceeds its budget. The same as [`enforce_context_window`].
+    pub async fn enforce<'m>(
+        &self,
+        session: &mut Conversation<'m>,
+        listener: CascadeListener<'_>,
+    ) -> EnforceResult<'m> {
+        enforce_context_window(session, self, listener).await
     }
 }
 
@@ -181,7 +68,7 @@ impl EnforceResult<'_> {
 /// ```
 pub async fn enforce_context_window<'m>(
     session: &mut Conversation<'m>,
-    options: &EnforceOptions<'_>,
+    options: &EnforceOptions,
     listener: CascadeListener<'_>,
 ) -> EnforceResult<'m> {
     let before = options.meter.conversation(session);
@@ -197,7 +84,7 @@ pub async fn enforce_context_window<'m>(
     if before <= options.budget {
         return result;
     }
-    let trace = CascadeTrace::start(before, options.budget, listener);
+    let trace = CascadeTrace::start(before, options.budget, session.messages.len(), listener);
     let overhead = options.overhead_tokens(session);
     let proposal = match propose_summary(session, overhead, options, &trace, &mut result.spent).await {
         Ok(proposal) => proposal,
@@ -207,7 +94,7 @@ pub async fn enforce_context_window<'m>(
         }
     };
     // No await from here on.
-    let SessionProposal { messages, strategy, archived } = truncated_to_budget(proposal, overhead, options);
+    let SessionProposal { messages, strategy, archived, detached } = truncated_to_budget(proposal, overhead, options);
     let after = overhead + count_tokens(&messages, &options.meter);
     if after > options.budget {
         trace.fail(&format!("the protected messages have {after} tokens, the budget is {}", options.budget));
@@ -225,7 +112,7 @@ pub async fn enforce_context_window<'m>(
     let kept = session.messages.len() - dropped.len();
     let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
     let handle = Handle::for_content(&bytes);
-    if let Some(store) = options.store {
+    if let Some(store) = &options.store {
         let tokens = count_tokens(&dropped, &options.meter);
         let original = |handle, bytes| Original { handle, bytes, tool: None, arguments: None, message: 0, tokens };
         let mut originals = vec![original(handle, bytes.as_slice())];
@@ -236,16 +123,18 @@ pub async fn enforce_context_window<'m>(
                 .map(|messages| original(messages.handle, &messages.bytes))
                 .filter(|original| original.handle != handle),
         );
+        originals.extend(detached.iter().map(|text| Original::new(text.handle, text.text.as_bytes())));
         if let Err(error) = store.store(&originals) {
             trace.fail(&error.to_string());
             return EnforceResult { outcome: EnforceOutcome::NotStored(error.to_string()), ..result };
         }
     }
+    let archived_as = options.store.as_ref().map(|_| handle);
     if strategy == EnforceStrategy::Truncate {
-        trace.emit(CascadeStep::Truncated { dropped: before.saturating_sub(after), archived: handle });
+        trace.emit(CascadeStep::Truncated { dropped: before.saturating_sub(after), archived: archived_as });
     }
     session.messages = messages;
-    trace.complete(strategy, after, kept, handle);
+    trace.complete(strategy, after, kept, archived_as);
     (result.outcome, result.tokens_after, result.dropped, result.handle) =
         (EnforceOutcome::Fits(strategy), after, dropped, Some(handle));
     result
@@ -257,6 +146,8 @@ struct SessionProposal<'m> {
     strategy: EnforceStrategy,
     /// The messages to which the frame's handle refers.
     archived: Option<ArchivedMessages>,
+    /// The texts of markers that were detached from dropped results.
+    detached: Vec<DetachedOriginal>,
 }
 
 /// Messages as JSON, and their handle in the store.
@@ -272,11 +163,11 @@ struct SummarizerAborted;
 async fn propose_summary<'m>(
     session: &Conversation<'m>,
     overhead: Tokens,
-    options: &EnforceOptions<'_>,
+    options: &EnforceOptions,
     trace: &CascadeTrace<'_>,
     spent: &mut ModelSpend,
 ) -> Result<SessionProposal<'m>, SummarizerAborted> {
-    let fresh = options.prepared.filter(|prepared| prepared.is_fresh(&session.messages));
+    let fresh = options.prepared.as_ref().filter(|prepared| prepared.is_fresh(&session.messages));
     if let Some(prepared) = fresh
         && let Some(split) = SessionSplit::split_at(session, prepared.until(), overhead, options)
     {
@@ -287,7 +178,12 @@ async fn propose_summary<'m>(
     }
     let Some(mut split) = choose_split(session, overhead, options) else {
         let messages = session.messages.clone();
-        return Ok(SessionProposal { messages, strategy: EnforceStrategy::Truncate, archived: None });
+        return Ok(SessionProposal {
+            messages,
+            strategy: EnforceStrategy::Truncate,
+            archived: None,
+            detached: Vec::new(),
+        });
     };
     let mut new = split.dropped.clone();
     if let Some(prepared) = fresh.filter(|prepared| prepared.until() < split.cut) {
@@ -307,7 +203,7 @@ async fn propose_summary<'m>(
     }
     let text = chunk::render_transcript(&new);
     let earlier = split.earlier_frame.as_ref().map(|frame| frame.summary.as_str());
-    let (summary, author) = match options.summarizer {
+    let (summary, author) = match &options.summarizer {
         Some(summarizer) => {
             let goal = split.goal(session);
             let task = SummaryTask {
@@ -315,6 +211,7 @@ async fn propose_summary<'m>(
                 goal: &goal,
                 earlier_summary: earlier,
                 max_tokens: split.summary_budget.min(options.budget / 8),
+                session: Some(&session.messages),
             };
             let summary = summarizer.summarize(&task, &|progress| trace.emit(CascadeStep::Progress(progress))).await;
             *spent = summary.spent;
@@ -335,8 +232,21 @@ async fn propose_summary<'m>(
     Ok(build_proposal(session, &split, summary, strategy, options))
 }
 
-/// Returns the earlier summary, compressed to half the budget, and the facts of the text.
-fn summarize_by_code(text: &str, earlier: Option<&str>, room: Tokens, meter: &Meter) -> String {
+/// Returns the earlier summary and the facts of the text; its quoted lines fit the budget.
+fn summarize_by_code(text: &str, earlier: Option<&str>, budget: Tokens, meter: &Meter) -> String {
+    let mut room = budget;
+    loop {
+        let summary = facts_after(text, earlier, room, meter);
+        let tokens = meter.text(&quoted(&summary));
+        if tokens <= budget || room < 16 {
+            return summary;
+        }
+        room = (room * budget / tokens).min(room - room / 16 - 1);
+    }
+}
+
+/// Returns the earlier summary, compressed to half the room, and the facts of the text.
+fn facts_after(text: &str, earlier: Option<&str>, room: Tokens, meter: &Meter) -> String {
     let Some(earlier) = earlier else { return extract_facts(text, room, meter) };
     let options = chunk::CompressOptions { meter: meter.clone(), max_chunk_bytes: 512 };
     let earlier = chunk::compress(earlier, room / 2, &options);
@@ -349,7 +259,7 @@ fn build_proposal<'m>(
     split: &SessionSplit<'m>,
     summary: String,
     strategy: EnforceStrategy,
-    options: &EnforceOptions<'_>,
+    options: &EnforceOptions,
 ) -> SessionProposal<'m> {
     let before = split.earlier_frame.as_ref().map_or(0, |frame| frame.message_count);
     let mut frame = SummaryFrame {
@@ -359,33 +269,41 @@ fn build_proposal<'m>(
         summary,
         record: split.record.to_text(split.record_budget, &options.meter),
     };
-    let archived = options.store.map(|_| {
+    let archived = options.store.as_ref().map(|_| {
         let dropped = dropped_messages(&session.messages, &split.with_frame(session, &frame));
         let bytes = serde_json::to_vec(&dropped).expect("messages are always JSON");
         ArchivedMessages { handle: Handle::for_content(&bytes), bytes }
     });
     frame.handle = archived.as_ref().map(|messages| messages.handle);
-    let messages = apply_provider_rules(split.with_frame(session, &frame), options);
-    SessionProposal { messages, strategy, archived }
+    let mut messages = split.with_frame(session, &frame);
+    // A marker of the strategies may refer to a result that is dropped.
+    let detached = detach_references(&mut messages, &split.dropped, options.store.is_some());
+    let messages = apply_provider_rules(messages, options);
+    SessionProposal { messages, strategy, archived, detached }
 }
 
 /// Returns the proposal if it fits, otherwise its terminal truncation.
 fn truncated_to_budget<'m>(
     proposal: SessionProposal<'m>,
     overhead: Tokens,
-    options: &EnforceOptions<'_>,
+    options: &EnforceOptions,
 ) -> SessionProposal<'m> {
     if overhead + count_tokens(&proposal.messages, &options.meter) <= options.budget {
         return proposal;
     }
-    let truncate = TerminalTruncate { keep_last: 4, meter: options.meter.clone() };
+    let truncate = TerminalTruncate { keep_last: 4, meter: options.meter.clone(), is_generated: is_frame };
     let truncation = terminal_truncate(proposal.messages, options.budget.saturating_sub(overhead), &truncate);
     let messages = apply_provider_rules(truncation.messages, options);
-    SessionProposal { messages, strategy: EnforceStrategy::Truncate, archived: proposal.archived }
+    SessionProposal {
+        messages,
+        strategy: EnforceStrategy::Truncate,
+        archived: proposal.archived,
+        detached: proposal.detached,
+    }
 }
 
 /// Adapts the messages to the laws of stricter providers.
-fn apply_provider_rules<'m>(mut messages: Vec<Message<'m>>, options: &EnforceOptions<'_>) -> Vec<Message<'m>> {
+fn apply_provider_rules<'m>(mut messages: Vec<Message<'m>>, options: &EnforceOptions) -> Vec<Message<'m>> {
     if options.profile.signs_history() {
         // Reasoning is bound to everything before it, and that has changed.
         for message in messages.iter_mut().filter(|message| message.is_assistant()) {
@@ -445,7 +363,7 @@ fn dropped_messages<'m>(session: &[Message<'m>], replacement: &[Message<'m>]) ->
 /// Returns the cut of a session, the newly dropped rounds as text, and the summary that they continue.
 pub(crate) fn rounds_to_summarize(
     session: &Conversation<'_>,
-    options: &EnforceOptions<'_>,
+    options: &EnforceOptions,
     earlier: Option<&PreparedSummary>,
 ) -> Option<(usize, String, Option<String>)> {
     let overhead = options.overhead_tokens(session);

@@ -7,7 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use foldline::text_kind::reports_failure;
-use foldline::{ActionKind, Message, Meter, Part, Tokens, ToolAction, ToolCall};
+use foldline::{Message, Meter, Part, Tokens, ToolAction, ToolCall};
+
+use crate::tool_table::{ToolClass, ToolTable};
 
 /// The heading of the record.
 const DONE_HEADING: &str = "Already done, as recorded by code; do not do it again:";
@@ -78,15 +80,15 @@ const PUBLISHING_COMMANDS: [&str; 12] = [
 ];
 
 impl ActionRecord {
-    /// Collects the actions in these messages.
-    pub fn from_messages(messages: &[&Message<'_>]) -> Self {
+    /// Collects the actions in these messages; the table decides which calls are actions.
+    pub fn from_messages(messages: &[&Message<'_>], tools: &ToolTable) -> Self {
         let mut builder = RecordBuilder::default();
         let mut open: HashMap<&str, usize> = HashMap::new();
         for message in messages {
             for part in &message.parts {
                 match part {
                     Part::ToolCall(call) => {
-                        if let Some(at) = builder.add_call(call) {
+                        if let Some(at) = builder.add_call(call, tools) {
                             open.insert(&call.id, at);
                         }
                     }
@@ -183,22 +185,6 @@ impl ActionRecord {
         }
         record
     }
-
-    /// Returns the text without the record in it.
-    pub(crate) fn without_record(text: &str) -> &str {
-        let line_start = |heading: &str| {
-            let mut from = 0;
-            loop {
-                let at = from + text[from..].find(heading)?;
-                if at == 0 || text.as_bytes()[at - 1] == b'\n' {
-                    return Some(at);
-                }
-                from = at + heading.len();
-            }
-        };
-        let at = [line_start(DONE_HEADING), line_start(VIEWED_PREFIX)].into_iter().flatten().min();
-        text[..at.unwrap_or(text.len())].trim_end()
-    }
 }
 
 /// A record under construction, with an index of its entries.
@@ -211,24 +197,18 @@ struct RecordBuilder {
 
 impl RecordBuilder {
     /// Adds a call; returns the index of its entry, if it is an action.
-    fn add_call(&mut self, call: &ToolCall<'_>) -> Option<usize> {
-        let action = ToolAction::from_call(call);
-        let target = one_line(&action.target);
-        let views = action.kind == ActionKind::Edit && call.arguments.as_str().contains("\"view\"");
-        let verb = match action.kind {
-            ActionKind::Read | ActionKind::Search => {
+    fn add_call(&mut self, call: &ToolCall<'_>, tools: &ToolTable) -> Option<usize> {
+        let target = one_line(&ToolAction::from_call(call).target);
+        let verb = match tools.call_class(call) {
+            ToolClass::Look | ToolClass::WebLook => {
                 self.add_viewed(target);
                 return None;
             }
-            ActionKind::Edit if views => {
-                self.add_viewed(target);
-                return None;
-            }
-            ActionKind::Write => ActionVerb::Wrote,
-            ActionKind::Edit => ActionVerb::Edited,
-            ActionKind::Run if PUBLISHING_COMMANDS.iter().any(|words| target.contains(words)) => ActionVerb::Published,
-            ActionKind::Run => ActionVerb::Ran,
-            _ => ActionVerb::Called,
+            ToolClass::Write => ActionVerb::Wrote,
+            ToolClass::Edit => ActionVerb::Edited,
+            ToolClass::Run if PUBLISHING_COMMANDS.iter().any(|words| target.contains(words)) => ActionVerb::Published,
+            ToolClass::Run => ActionVerb::Ran,
+            ToolClass::Action => ActionVerb::Called,
         };
         let target = match verb {
             ActionVerb::Called if target.is_empty() => one_line(&call.name),
@@ -331,7 +311,7 @@ mod tests {
     }
 
     fn record() -> ActionRecord {
-        ActionRecord::from_messages(&session().iter().collect::<Vec<_>>())
+        ActionRecord::from_messages(&session().iter().collect::<Vec<_>>(), &ToolTable::default())
     }
 
     #[test]
@@ -353,7 +333,6 @@ mod tests {
         let meter = Meter::for_byte_estimate();
         let text = format!("Goal: x.\n\n{}\nthe end\n", record().to_text(1_000, &meter));
         assert_eq!(ActionRecord::parse(&text), record());
-        assert_eq!(ActionRecord::without_record(&text), "Goal: x.");
         let twice = record().merged_with(record());
         assert!(twice.to_text(1_000, &meter).contains("- ran 4 times: cargo test\n"));
         assert_eq!(ActionRecord::parse("nothing"), ActionRecord::default());
@@ -368,5 +347,24 @@ mod tests {
             assert!(text.contains("- and more, not listed: "), "{text}");
             assert_eq!(ActionRecord::parse(&text).actions.len() + ActionRecord::parse(&text).omitted, 5);
         }
+    }
+
+    /// These were once listed as looks, because their names contain "open", "cat" and "view".
+    #[test]
+    fn side_effects_are_never_listed_as_views() {
+        let calls = [
+            round("a", "open_pull_request", r#"{"title":"Fix it"}"#, "ok"),
+            round("b", "send_notification", r#"{"name":"ops"}"#, "ok"),
+            round("c", "submit_review", r#"{"name":"lgtm"}"#, "ok"),
+            round("d", "truncate_table", r#"{"name":"orders"}"#, "ok"),
+            round("e", "bash", r#"{"command":"find . -name x -delete"}"#, ""),
+            round("f", "brew_coffee", r#"{"name":"espresso"}"#, "ok"),
+        ]
+        .concat();
+        let record = ActionRecord::from_messages(&calls.iter().collect::<Vec<_>>(), &ToolTable::default());
+        assert_eq!((record.actions.len(), record.viewed.len()), (6, 0), "{record:?}");
+        let text = record.to_text(1_000, &Meter::for_byte_estimate());
+        assert!(text.contains("- called: open_pull_request Fix it\n"), "{text}");
+        assert!(text.contains("- ran: find . -name x -delete\n"), "{text}");
     }
 }

@@ -6,7 +6,7 @@
 use foldline::laws::{CutPoints, Law};
 use foldline::{Conversation, Message, Meter, Part, PartId, PinRules, Role, Tokens, ToolAction, ToolCall};
 
-use crate::cascade::EnforceOptions;
+use crate::cascade::options::EnforceOptions;
 use crate::cascade::record::ActionRecord;
 use crate::cascade::summary_frame::SummaryFrame;
 
@@ -38,7 +38,7 @@ pub(crate) struct SessionSplit<'m> {
 pub(crate) fn choose_split<'m>(
     session: &Conversation<'m>,
     fixed: Tokens,
-    options: &EnforceOptions<'_>,
+    options: &EnforceOptions,
 ) -> Option<SessionSplit<'m>> {
     let candidates = candidate_cuts(session, options);
     let mut last = None;
@@ -54,7 +54,7 @@ pub(crate) fn choose_split<'m>(
 
 /// Returns the possible cuts, oldest first: before the last 16, 12, 8 and 6 messages and the newest round, each
 /// moved to the start of a round.
-pub(crate) fn candidate_cuts(session: &Conversation<'_>, options: &EnforceOptions<'_>) -> Vec<usize> {
+pub(crate) fn candidate_cuts(session: &Conversation<'_>, options: &EnforceOptions) -> Vec<usize> {
     let length = session.messages.len();
     let lawful = CutPoints::for_conversation(session, &options.profile);
     let points: Vec<usize> = lawful.points().collect();
@@ -87,7 +87,7 @@ impl<'m> SessionSplit<'m> {
         session: &Conversation<'m>,
         cut: usize,
         fixed: Tokens,
-        options: &EnforceOptions<'_>,
+        options: &EnforceOptions,
     ) -> Option<Self> {
         let messages = &session.messages;
         let mut pinned = vec![false; cut];
@@ -131,7 +131,8 @@ impl<'m> SessionSplit<'m> {
         let meter = &options.meter;
         let count = |messages: &[Message<'_>]| messages.iter().map(|message| meter.message(message)).sum::<Tokens>();
         let before = earlier_frame.as_ref().map(|frame| ActionRecord::parse(&frame.record)).unwrap_or_default();
-        let record = before.merged_with(ActionRecord::from_messages(&dropped.iter().collect::<Vec<_>>()));
+        let record =
+            before.merged_with(ActionRecord::from_messages(&dropped.iter().collect::<Vec<_>>(), &options.tools));
         let record_budget = options.budget / 10;
         let used = fixed
             + count(&kept)

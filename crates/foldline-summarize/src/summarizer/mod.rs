@@ -8,6 +8,7 @@
 pub(crate) mod prompts;
 pub(crate) mod sub_calls;
 
+use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -27,8 +28,9 @@ use crate::fallback::extract_facts;
 use crate::gate::QualityGate;
 use crate::limits::{CallBudget, CallEstimate, LimitKind, ModelRole, ModelSpend, SummaryLimits, estimated_usage};
 use crate::model::{LanguageModel, ModelError, ModelErrorKind, ModelRequest, ModelResponse, ToolStyle};
-use crate::progress::{ProgressEvent, ProgressListener, SummaryOutcome};
+use crate::progress::{ProgressEvent, ProgressListener, SummaryAuthor, SummaryOutcome};
 use crate::text_environment::{SearchPattern, TextEnvironment, ViewLimits};
+use crate::tool_table::ToolTable;
 
 /// Number of commands of one turn that are executed.
 const MAX_COMMANDS_PER_TURN: usize = 16;
@@ -54,6 +56,16 @@ pub struct SummaryTask<'t> {
     pub earlier_summary: Option<&'t str>,
     /// Maximum tokens of the summary.
     pub max_tokens: Tokens,
+    /// The messages of the conversation that the text is from, if it is from one. Approvals and requests in a summary must
+    /// occur in those of the user; next steps must have been named by the user or the model, not only by a tool.
+    pub session: Option<&'t [Message<'t>]>,
+}
+
+impl<'t> SummaryTask<'t> {
+    /// Creates a task for a text that is not from a conversation, without a goal.
+    pub fn new(text: &'t str, max_tokens: Tokens) -> Self {
+        Self { text, goal: "", earlier_summary: None, max_tokens, session: None }
+    }
 }
 
 /// A summary and its statistics.
@@ -74,15 +86,6 @@ pub struct SummaryResult {
     pub largest_context: Tokens,
 }
 
-/// The author of a summary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SummaryAuthor {
-    /// The model; its text passed the gate.
-    Model,
-    /// Code: see [`extract_facts`].
-    Code,
-}
-
 /// A summarizer: a root model, a sub-model that reads for it, and their limits.
 #[derive(Clone)]
 pub struct Summarizer {
@@ -90,6 +93,17 @@ pub struct Summarizer {
     sub_model: Arc<dyn LanguageModel>,
     limits: SummaryLimits,
     abort: CancellationToken,
+    tools: ToolTable,
+}
+
+impl fmt::Debug for Summarizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Summarizer")
+            .field("root_model", self.root_model.info())
+            .field("sub_model", self.sub_model.info())
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The reason why there is no briefing by the model.
@@ -103,20 +117,40 @@ impl Summarizer {
     /// Creates a summarizer with one model in both roles.
     pub fn new(model: Arc<dyn LanguageModel>) -> Self {
         let sub_model = Arc::clone(&model);
-        Self { root_model: model, sub_model, limits: SummaryLimits::default(), abort: CancellationToken::new() }
+        Self {
+            root_model: model,
+            sub_model,
+            limits: SummaryLimits::default(),
+            abort: CancellationToken::new(),
+            tools: ToolTable::default(),
+        }
+    }
+
+    /// Sets the classes of tools, which decide whose output may be summarized.
+    #[must_use]
+    pub fn with_tools(self, tools: ToolTable) -> Self {
+        Self { tools, ..self }
+    }
+
+    /// Returns the classes of tools.
+    pub fn tools(&self) -> &ToolTable {
+        &self.tools
     }
 
     /// Sets the model for sub-calls, usually a cheaper one.
+    #[must_use]
     pub fn with_sub_model(self, sub_model: Arc<dyn LanguageModel>) -> Self {
         Self { sub_model, ..self }
     }
 
     /// Sets the limits.
+    #[must_use]
     pub fn with_limits(self, limits: SummaryLimits) -> Self {
         Self { limits, ..self }
     }
 
     /// Sets the token that aborts the run. Dropping the future aborts it too.
+    #[must_use]
     pub fn with_abort(self, abort: CancellationToken) -> Self {
         Self { abort, ..self }
     }
@@ -143,7 +177,7 @@ impl Summarizer {
                 (extract_facts(task.text, task.max_tokens, &self.root_model.info().meter), SummaryAuthor::Code, outcome)
             }
         };
-        listener(ProgressEvent::Ended(outcome.clone()));
+        listener(ProgressEvent::Ended { outcome: outcome.clone(), author });
         SummaryResult { text, author, outcome, spent, elapsed, largest_context }
     }
 }
@@ -194,7 +228,7 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
             budget,
             listener,
             environment: TextEnvironment::new(task.text),
-            gate: QualityGate::new(sources, task.goal, max_tokens, &info.meter),
+            gate: QualityGate::new(sources, task.goal, max_tokens, &info.meter).with_session(task.session),
             fence: Handle::for_content(task.text.as_bytes()),
             max_tokens,
             root_window: info.window,
@@ -239,7 +273,10 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
                     if overflows < MAX_OVERFLOWS =>
                 {
                     overflows += 1;
-                    self.root_window = reduced_window(self.root_window, overflow.learned_limit(context));
+                    self.root_window =
+                        reduced_window(self.root_window, overflow.learned_limit(context), context + output);
+                    // The opening shows as much of the text as fits.
+                    self.messages[0] = Message::text(Role::User, self.opening_prompt());
                     (self.listener)(ProgressEvent::Retried { why: message });
                     continue;
                 }
@@ -400,7 +437,7 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
         let mut tighter = room;
         while tokens > room && tighter > 0 {
             tighter = tighter.saturating_sub((tokens - room).max(room / 16).max(8));
-            let options = TerminalTruncate { keep_last: 1, meter: meter.clone() };
+            let options = TerminalTruncate { keep_last: 1, meter: meter.clone(), ..TerminalTruncate::default() };
             messages = without_tool_calls(
                 terminal_truncate(self.messages.clone(), tighter, &options).messages,
                 info.tool_style,
@@ -455,7 +492,7 @@ impl<'r, 't: 'r> SummaryRun<'r, 't> {
                 }
             };
             let tool = command.as_ref().map_or("unknown", RootCommand::name);
-            (self.listener)(ProgressEvent::Viewed { tool, shown: meter.text(&view) });
+            (self.listener)(ProgressEvent::Viewed { tool: tool.into(), shown: meter.text(&view) });
             results.push(self.fenced(&view));
         }
         if commands.len() > MAX_COMMANDS_PER_TURN {
@@ -536,12 +573,13 @@ impl Summarizer {
     }
 }
 
-/// Returns a smaller window in which the request would have fit.
-fn reduced_window(window: Tokens, learned: LearnedLimit) -> Tokens {
+/// Returns a smaller window after a request of `requested` tokens, with its response, did not fit. The next request is
+/// smaller too, whatever the server stated.
+fn reduced_window(window: Tokens, learned: LearnedLimit, requested: Tokens) -> Tokens {
     match learned {
-        LearnedLimit::Stated { tokens, .. } if tokens < window => tokens,
-        LearnedLimit::BelowCount(tokens) if tokens < window => tokens * 3 / 4,
-        _ => window * 3 / 4,
+        LearnedLimit::Stated { tokens, .. } if tokens < window.min(requested) => tokens,
+        LearnedLimit::BelowCount(tokens) => window.min(requested).min(tokens) * 3 / 4,
+        LearnedLimit::Stated { .. } => window.min(requested) * 3 / 4,
     }
 }
 

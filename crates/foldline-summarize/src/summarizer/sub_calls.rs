@@ -94,7 +94,8 @@ impl SummaryRun<'_, '_> {
                 Ok(answer) => answer.text,
                 Err(StopCause::Failed(ModelError { kind: ModelErrorKind::Overflow(overflow), .. })) => {
                     let window = self.sub_window.load(Ordering::Relaxed);
-                    self.sub_window.store(reduced_window(window, overflow.learned_limit(context)), Ordering::Relaxed);
+                    let window = reduced_window(window, overflow.learned_limit(context), context + max_output);
+                    self.sub_window.store(window, Ordering::Relaxed);
                     continue;
                 }
                 Err(StopCause::Failed(error)) => return format!("(no answer: {error})"),

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use foldline::{Meter, Part, ToolCall};
+use foldline::{Meter, Part};
 use foldline_summarize::{
     CascadeStep, EnforceOptions, EnforceOutcome, EnforceStrategy, LanguageModel, ModelError, ModelErrorKind, ModelInfo,
     ModelRequest, ModelResponse, ResponseFuture, Summarizer, SummaryLimits, enforce_context_window,
@@ -52,9 +52,7 @@ impl LanguageModel for SlowModel {
                 *call_count
             };
             let call = |name: &str, arguments: &str| match Part::call("x", name.to_owned(), arguments.to_owned()) {
-                Part::ToolCall(ToolCall { id, name, arguments }) => {
-                    Ok(ModelResponse { calls: vec![ToolCall { id, name, arguments }], ..ModelResponse::default() })
-                }
+                Part::ToolCall(call) => Ok(ModelResponse { calls: vec![call], ..ModelResponse::default() }),
                 _ => unreachable!("`Part::call` returns a call"),
             };
             match number % 4 {
@@ -84,7 +82,7 @@ fn poll_then_drop(times: usize, paused: &tokio::runtime::Runtime) -> (Option<Enf
     let info = ModelInfo { window: 30_000, meter: Meter::for_byte_estimate(), ..ModelInfo::for_model("sleepy") };
     let model: Arc<dyn LanguageModel> = Arc::new(SlowModel { info, call_count: Mutex::new(0) });
     let summarizer = Summarizer::new(model).with_limits(SummaryLimits { retries: 0, ..SummaryLimits::default() });
-    let options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) };
     let mut session = sample_session(60);
     let before = serde_json::to_vec(&session).unwrap();
     let steps = Mutex::new(Vec::new());
@@ -138,7 +136,7 @@ async fn aborted_summarizer_leaves_the_session_unchanged() {
     abort.cancel();
     let model: Arc<dyn LanguageModel> = Arc::new(SlowModel { info, call_count: Mutex::new(0) });
     let summarizer = Summarizer::new(model).with_abort(abort);
-    let options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) };
     let mut session = sample_session(60);
     let result = enforce_context_window(&mut session, &options, &|_| ()).await;
     assert_eq!((result.outcome, session), (EnforceOutcome::Aborted, sample_session(60)));

@@ -1,7 +1,7 @@
 //! The cascade always ends, always fits or reports why not, keeps the user's texts and the record of actions, and
 //! emits one consistent trace.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use foldline::laws;
@@ -11,8 +11,8 @@ use foldline::{
     Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, StoreError, Tokens,
 };
 use foldline_summarize::{
-    CascadeEvent, CascadeStep, EnforceOptions, EnforceOutcome, EnforceResult, EnforceStrategy, Summarizer,
-    SummaryLimits, enforce_context_window, forward_events,
+    CascadeEvent, CascadeStep, EnforceOptions, EnforceOutcome, EnforceResult, EnforceStrategy, FailureFallback,
+    Summarizer, SummaryLimits, TraceId, enforce_context_window, forward_events,
 };
 use serde_json::json;
 
@@ -64,7 +64,7 @@ fn source_text(at: usize) -> String {
     (0..30).map(|line| format!("    let value_{line} = compute({at}, {line}); // of the importer\n")).collect()
 }
 
-pub(crate) fn options_for(window: Tokens) -> EnforceOptions<'static> {
+pub(crate) fn options_for(window: Tokens) -> EnforceOptions {
     EnforceOptions::new(window, Meter::for_byte_estimate())
 }
 
@@ -93,7 +93,7 @@ fn summary_frame(session: &Conversation<'_>) -> String {
 /// Runs the cascade, and checks the invariants.
 async fn enforce_checked(
     session: &mut Conversation<'static>,
-    options: &EnforceOptions<'_>,
+    options: &EnforceOptions,
 ) -> (EnforceResult<'static>, Vec<CascadeStep>) {
     let before = session.clone();
     let events = Mutex::new(Vec::<CascadeEvent>::new());
@@ -135,7 +135,8 @@ async fn session_under_budget_is_unchanged() {
     let summarizer = Summarizer::new(server.chat_model(32_000));
     let mut session = sample_session(4);
     let (result, _) =
-        enforce_checked(&mut session, &EnforceOptions { summarizer: Some(&summarizer), ..options_for(32_768) }).await;
+        enforce_checked(&mut session, &EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(32_768) })
+            .await;
     assert_eq!((result.outcome, server.requests().len()), (EnforceOutcome::Unchanged, 0));
 }
 
@@ -147,7 +148,8 @@ async fn older_rounds_are_summarized_in_one_call() {
     let users = user_texts(&session);
     let tail = session.messages[session.messages.len() - 6..].to_vec();
     let (result, steps) =
-        enforce_checked(&mut session, &EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) }).await;
+        enforce_checked(&mut session, &EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) })
+            .await;
     assert_eq!(result.outcome, EnforceOutcome::Fits(EnforceStrategy::ModelSummary));
     assert_eq!(server.requests().len(), 1, "one model call, not four");
     assert_eq!(user_texts(&session), users, "all user texts are kept, the first goal too");
@@ -171,7 +173,8 @@ async fn actions_are_recorded_when_the_model_omits_them() {
     let server = ModelServer::start(writing_model).await;
     let summarizer = Summarizer::new(server.chat_model(32_000));
     let mut session = sample_session(60);
-    enforce_checked(&mut session, &EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) }).await;
+    enforce_checked(&mut session, &EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) })
+        .await;
     let frame = summary_frame(&session);
     assert!(frame.contains("Already done, as recorded by code; do not do it again:"), "{frame}");
     assert!(
@@ -186,7 +189,7 @@ async fn actions_are_recorded_when_the_model_omits_them() {
 async fn second_summary_extends_the_first() {
     let server = ModelServer::start(writing_model).await;
     let summarizer = Summarizer::new(server.chat_model(64_000));
-    let options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) };
     let mut session = sample_session(60);
     enforce_checked(&mut session, &options).await;
     let kept: Vec<Message<'static>> = session.messages.clone();
@@ -233,9 +236,11 @@ async fn failing_or_missing_model_falls_back_to_code() {
         let summarizer = Summarizer::new(server.chat_model(32_000)).with_limits(limits);
         let mut session = sample_session(60);
         let users = user_texts(&session);
-        let (result, _) =
-            enforce_checked(&mut session, &EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) })
-                .await;
+        let (result, _) = enforce_checked(
+            &mut session,
+            &EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) },
+        )
+        .await;
         assert_eq!(result.outcome, EnforceOutcome::Fits(EnforceStrategy::Excerpt));
         let frame = summary_frame(&session);
         assert!(frame.contains("written by code]") && frame.contains("Files named"), "{frame}");
@@ -310,8 +315,8 @@ async fn oversized_result_is_truncated_and_archived() {
     let (result, steps) = enforce_checked(&mut session, &options_for(16_384)).await;
     assert_eq!(result.outcome, EnforceOutcome::Fits(EnforceStrategy::Truncate));
     assert!(
-        matches!(steps[..], [CascadeStep::Started { .. }, CascadeStep::Truncated { dropped, archived }, CascadeStep::Completed { strategy: EnforceStrategy::Truncate, .. }]
-            if dropped > 10_000 && Some(archived) == result.handle),
+        matches!(steps[..], [CascadeStep::Started { .. }, CascadeStep::Truncated { dropped, archived: None }, CascadeStep::Completed { strategy: EnforceStrategy::Truncate, archived: None, .. }]
+            if dropped > 10_000),
         "{steps:?}"
     );
     assert_eq!(user_texts(&session)[..users.len()], users);
@@ -342,15 +347,16 @@ impl OriginalStore for TestArchive {
 #[tokio::test]
 async fn dropped_messages_are_archived_before_removal() {
     for large in [false, true] {
-        let archive = TestArchive(Mutex::default(), false);
+        let archive = Arc::new(TestArchive(Mutex::default(), false));
         let mut session = sample_session(60);
         if large {
             session.messages.extend(tool_round(700, "bash", "{}".into(), "a line of a huge output\n".repeat(9_000)));
         }
         let before = session.clone();
-        let options = EnforceOptions { store: Some(&archive), ..options_for(16_384) };
-        let (result, _) = enforce_checked(&mut session, &options).await;
-        let stored = archive.0.into_inner().unwrap();
+        let options = options_for(16_384).with_store(archive.clone());
+        let (result, steps) = enforce_checked(&mut session, &options).await;
+        assert!(matches!(steps.last(), Some(CascadeStep::Completed { archived, .. }) if *archived == result.handle));
+        let stored = archive.0.lock().unwrap().clone();
         for handle in foldline::marker::handles(&summary_frame(&session)).chain(result.handle) {
             let (_, bytes) = stored.iter().find(|(known, _)| *known == handle).expect("every issued handle is stored");
             let messages: Vec<Message<'_>> = serde_json::from_slice(bytes).unwrap();
@@ -363,11 +369,9 @@ async fn dropped_messages_are_archived_before_removal() {
         );
     }
     let mut session = sample_session(60);
-    let (result, _) = enforce_checked(
-        &mut session,
-        &EnforceOptions { store: Some(&TestArchive(Mutex::default(), true)), ..options_for(16_384) },
-    )
-    .await;
+    let (result, _) =
+        enforce_checked(&mut session, &options_for(16_384).with_store(Arc::new(TestArchive(Mutex::default(), true))))
+            .await;
     assert!(matches!(result.outcome, EnforceOutcome::NotStored(why) if why.contains("the disk is full")));
 }
 
@@ -432,7 +436,8 @@ async fn tool_output_never_becomes_assistant_text() {
     let summarizer = Summarizer::new(server.chat_model(32_000));
     let mut session = sample_session(58);
     session.messages.splice(2..2, tool_round(999, "read_file", r#"{"path":"evil.md"}"#.into(), injection.into()));
-    enforce_checked(&mut session, &EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) }).await;
+    enforce_checked(&mut session, &EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) })
+        .await;
     for message in session.messages.iter().filter(|message| message.is_assistant()) {
         assert!(!message.parts.iter().filter_map(Part::as_text).any(|text| text.contains("IGNORE")));
     }
@@ -449,7 +454,142 @@ async fn full_event_channel_does_not_block() {
     let result =
         tokio::time::timeout(Duration::from_secs(20), enforce_context_window(&mut session, &options, &listener));
     assert!(result.await.unwrap().fits());
-    assert_eq!(receiver.try_iter().count(), 1);
+    drop(listener);
+    let events: Vec<CascadeEvent> = receiver.into_iter().collect();
+    assert!(matches!(events[0].step, CascadeStep::Started { .. }));
+    // Everything between was dropped, and the end was not.
+    assert!(events.len() == 2 && matches!(events[1].step, CascadeStep::Completed { .. }), "{events:?}");
+}
+
+#[tokio::test]
+async fn tokio_channel_receives_the_terminal_event() {
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
+    let listener = forward_events(sender);
+    let mut session = sample_session(60);
+    assert!(options_for(16_384).enforce(&mut session, &listener).await.fits());
+    drop(listener);
+    let mut last: Option<CascadeEvent> = None;
+    while let Some(event) = receiver.recv().await {
+        last = Some(event);
+    }
+    assert!(last.is_some_and(|event| event.is_terminal()));
+}
+
+/// Events are stored and sent: every one can be read back, and both ends have all counts.
+#[tokio::test]
+async fn row_20_events_have_counts_and_round_trip() {
+    let server = ModelServer::start(writing_model).await;
+    let events = Mutex::new(Vec::<CascadeEvent>::new());
+    let listener = |event| events.lock().unwrap().push(event);
+    let options = options_for(16_384).with_summarizer(Summarizer::new(server.chat_model(32_000)));
+    let mut session = sample_session(60);
+    let mut stuck = sample_session(60);
+    stuck.messages[0] = Message::text(Role::System, "be careful ".repeat(9_000));
+    options.enforce(&mut session, &listener).await;
+    options.enforce(&mut stuck, &listener).await;
+    let events = events.into_inner().unwrap();
+    for event in &events {
+        let json = serde_json::to_string(event).unwrap();
+        assert_eq!(serde_json::from_str::<CascadeEvent>(&json).unwrap(), *event, "{json}");
+    }
+    let ends: Vec<&CascadeStep> = events.iter().filter(|event| event.is_terminal()).map(|event| &event.step).collect();
+    assert!(
+        matches!(ends[0], CascadeStep::Completed { before, after, kept, .. } if after < before && *kept > 0),
+        "{ends:?}"
+    );
+    let messages = stuck.messages.len();
+    assert!(
+        matches!(ends[1], CascadeStep::Failed { before, after, kept, fallback: FailureFallback::Unchanged, .. }
+            if after == before && *kept == messages),
+        "{ends:?}"
+    );
+    assert_ne!(events[0].trace, events.last().unwrap().trace);
+}
+
+/// References that `apply_all` wrote must not outlive the results they point to.
+#[tokio::test]
+async fn references_to_dropped_results_are_detached() {
+    let repeated: String = (0..60).map(|at| format!("    let field_{at} = read_field({at});\n")).collect();
+    let build = || {
+        let mut session = sample_session(20);
+        for at in 100..130 {
+            session.messages.extend(tool_round(
+                at,
+                "read_file",
+                r#"{"path":"src/fields.rs"}"#.into(),
+                repeated.clone(),
+            ));
+            session.messages.extend(tool_round(
+                at + 500,
+                "read_file",
+                format!(r#"{{"path":"src/{at}.rs"}}"#),
+                source_text(at),
+            ));
+        }
+        let stats = foldline::strategies::apply_all(&mut session.messages);
+        assert!(stats.outputs.hits > 20);
+        session
+    };
+    let references = |session: &Conversation<'_>| -> Vec<String> {
+        let results: Vec<_> = session.messages.iter().flat_map(Message::results).collect();
+        let ids: Vec<&str> = results.iter().map(|result| &*result.call_id).collect();
+        let dangling = |line: &&str| {
+            line.starts_with("[folded: ")
+                && line
+                    .split_once("; same as ")
+                    .is_some_and(|(_, target)| !ids.contains(&target.trim_end_matches(']').rsplit(' ').next().unwrap()))
+        };
+        results
+            .iter()
+            .flat_map(|result| result.texts())
+            .flat_map(str::lines)
+            .filter(dangling)
+            .map(str::to_owned)
+            .collect()
+    };
+    let mut session = build();
+    let (result, _) = enforce_checked(&mut session, &options_for(16_384)).await;
+    assert!(result.fits() && references(&session).is_empty(), "{:?}", references(&session));
+
+    let archive = Arc::new(TestArchive(Mutex::default(), false));
+    let mut session = build();
+    enforce_checked(&mut session, &options_for(16_384).with_store(archive.clone())).await;
+    assert!(references(&session).is_empty());
+    let stored = archive.0.lock().unwrap().clone();
+    let texts = session.messages.iter().flat_map(Message::results).flat_map(|result| result.texts());
+    let handles: Vec<Handle> = texts.flat_map(foldline::marker::handles).collect();
+    assert!(!handles.is_empty());
+    for handle in handles {
+        let (_, bytes) = stored.iter().find(|(known, _)| *known == handle).expect("every issued handle is stored");
+        assert_eq!(Handle::for_content(bytes), handle);
+    }
+}
+
+/// A struct can own everything that the cascade needs.
+#[tokio::test]
+async fn struct_owns_its_summarizer_and_enforcer() {
+    #[derive(Clone, Debug)]
+    struct Agent {
+        session: Conversation<'static>,
+        enforcer: EnforceOptions,
+    }
+    let server = ModelServer::start(writing_model).await;
+    let enforcer = options_for(16_384).with_summarizer(Summarizer::new(server.chat_model(32_000)));
+    let mut agent = Agent { session: sample_session(60), enforcer };
+    let enforced = tokio::spawn(async move {
+        let result = agent.enforcer.enforce(&mut agent.session, &|_| ()).await;
+        result.fits()
+    });
+    assert!(enforced.await.unwrap());
+}
+
+#[test]
+fn row_12_cascade_budgets_respect_the_input_limit_of_every_model() {
+    for row in foldline::ModelTable::builtin().rows() {
+        let options = EnforceOptions::for_model(&row.prefix);
+        let limit = options.meter.row().max_input.unwrap_or(options.window);
+        assert!(options.budget <= limit, "{}: {} > {limit}", row.prefix, options.budget);
+    }
 }
 
 /// Whatever the outcome, a trace starts once, ends once, and has its own id.
@@ -467,7 +607,7 @@ async fn every_trace_starts_once_and_ends_once() {
         abort.cancel();
         abort
     });
-    let full = TestArchive(Mutex::default(), true);
+    let full = Arc::new(TestArchive(Mutex::default(), true));
     let huge = || {
         let mut session = sample_session(20);
         session.messages.extend(tool_round(700, "bash", "{}".into(), "a line of a huge output\n".repeat(9_000)));
@@ -480,20 +620,20 @@ async fn every_trace_starts_once_and_ends_once() {
     };
     let options = options_for(16_384);
     let cases = [
-        (sample_session(60), EnforceOptions { summarizer: Some(&good), ..options.clone() }),
+        (sample_session(60), EnforceOptions { summarizer: Some(good.clone()), ..options.clone() }),
         (sample_session(60), options.clone()),
         (huge(), options.clone()),
         (stuck(), options.clone()),
-        (sample_session(60), EnforceOptions { store: Some(&full), ..options.clone() }),
-        (sample_session(60), EnforceOptions { summarizer: Some(&aborted), ..options.clone() }),
-        (sample_session(60), EnforceOptions { summarizer: Some(&silent), ..options.clone() }),
+        (sample_session(60), options.clone().with_store(full)),
+        (sample_session(60), EnforceOptions { summarizer: Some(aborted.clone()), ..options.clone() }),
+        (sample_session(60), EnforceOptions { summarizer: Some(silent.clone()), ..options.clone() }),
     ];
     for (mut session, options) in cases {
         // The last one is dropped by the timeout.
         let enforced = enforce_context_window(&mut session, &options, &listener);
         let _ = tokio::time::timeout(Duration::from_secs(2), enforced).await;
     }
-    let mut traces: std::collections::BTreeMap<u64, Vec<CascadeStep>> = std::collections::BTreeMap::new();
+    let mut traces: std::collections::BTreeMap<TraceId, Vec<CascadeStep>> = std::collections::BTreeMap::new();
     for CascadeEvent { trace, step } in events.into_inner().unwrap() {
         traces.entry(trace).or_default().push(step);
     }

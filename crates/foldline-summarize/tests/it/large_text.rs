@@ -108,7 +108,13 @@ async fn run_search(window: u64, strategy: SearchStrategy) -> (foldline_summariz
     })
     .await;
     let text = haystack();
-    let task = SummaryTask { text: &text, goal: "list all config secrets", earlier_summary: None, max_tokens: 1_800 };
+    let task = SummaryTask {
+        text: &text,
+        goal: "list all config secrets",
+        earlier_summary: None,
+        max_tokens: 1_800,
+        session: None,
+    };
     let limits = SummaryLimits { total_time: Duration::from_secs(60), ..SummaryLimits::default() };
     let summary = Summarizer::new(server.chat_model(window)).with_limits(limits).summarize(&task, &|_| ()).await;
     let meter = Meter::for_byte_estimate();

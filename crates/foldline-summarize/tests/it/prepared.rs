@@ -17,7 +17,7 @@ const SUMMARY_TEXT: &str = "Goal: make the importer accept empty archives. Parts
 async fn fresh_summary_is_used_without_a_model_call() {
     let server = ModelServer::start(|_| ScriptedReply::final_call(SUMMARY_TEXT)).await;
     let summarizer = Summarizer::new(server.chat_model(32_000));
-    let mut options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let mut options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) };
     let mut session = sample_session(44);
     assert!(
         !options.should_prepare(options.meter.conversation(&sample_session(8)))
@@ -34,7 +34,7 @@ async fn fresh_summary_is_used_without_a_model_call() {
 
     session.messages.push(Message::text(Role::Assistant, "going on"));
     options.summarizer = None;
-    options.prepared = Some(&prepared);
+    options.prepared = Some(prepared.clone());
     let result = enforce_context_window(&mut session, &options, &|_| ()).await;
     assert_eq!(result.outcome, EnforceOutcome::Fits(EnforceStrategy::Prepared));
     assert_eq!(server.requests().len(), 1, "no model was called");
@@ -52,12 +52,12 @@ async fn fresh_summary_is_used_without_a_model_call() {
 async fn stale_summary_is_not_used() {
     let server = ModelServer::start(|_| ScriptedReply::final_call(SUMMARY_TEXT)).await;
     let summarizer = Summarizer::new(server.chat_model(32_000));
-    let prepare_options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let prepare_options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) };
     let mut session = sample_session(60);
     let prepared = prepare_summary(&session, &prepare_options, None, &|_| ()).await.prepared.unwrap();
     session.messages[1] = Message::text(Role::User, "make the exporter accept empty archives");
     assert!(!prepared.is_fresh(&session.messages));
-    let options = EnforceOptions { prepared: Some(&prepared), ..options_for(16_384) };
+    let options = EnforceOptions { prepared: Some(prepared.clone()), ..options_for(16_384) };
     let result = enforce_context_window(&mut session, &options, &|_| ()).await;
     assert_eq!(result.outcome, EnforceOutcome::Fits(EnforceStrategy::Excerpt));
 }
@@ -67,7 +67,7 @@ async fn rejected_summary_is_not_prepared() {
     let server =
         ModelServer::start(|_| ScriptedReply::final_call("I'm sorry, I can't do that for the importer.")).await;
     let summarizer = Summarizer::new(server.chat_model(32_000));
-    let options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) };
     let rejected = prepare_summary(&sample_session(60), &options, None, &|_| ()).await;
     assert_eq!((rejected.prepared, rejected.outcome), (None, Some(SummaryOutcome::Exhausted(LimitKind::Refusals))));
     assert_eq!(rejected.spent.usage.input, 300, "a rejected summary costs too");
@@ -82,7 +82,7 @@ async fn rejected_summary_is_not_prepared() {
 async fn later_summary_extends_the_earlier_one() {
     let server = ModelServer::start(|_| ScriptedReply::final_call(SUMMARY_TEXT)).await;
     let summarizer = Summarizer::new(server.chat_model(32_000));
-    let options = EnforceOptions { summarizer: Some(&summarizer), ..options_for(16_384) };
+    let options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options_for(16_384) };
     let first = prepare_summary(&sample_session(40), &options, None, &|_| ()).await.prepared.unwrap();
     let second = prepare_summary(&sample_session(60), &options, Some(&first), &|_| ()).await.prepared.unwrap();
     assert!(second.until() > first.until() && second.is_fresh(&sample_session(60).messages));
@@ -94,7 +94,7 @@ async fn later_summary_extends_the_earlier_one() {
     })
     .await;
     let summarizer = Summarizer::new(slow.chat_model(32_000));
-    let options = EnforceOptions { summarizer: Some(&summarizer), ..options };
+    let options = EnforceOptions { summarizer: Some(summarizer.clone()), ..options };
     let session = sample_session(60);
     let timed_out =
         tokio::time::timeout(Duration::from_millis(50), prepare_summary(&session, &options, None, &|_| ())).await;

@@ -1,6 +1,6 @@
 //! Routing: decides whether a model is called for a tool output.
 
-use foldline::{CallArguments, ToolCall};
+use foldline::ToolCall;
 use foldline_summarize::{
     OutputRoute, RouteMode, RouteThresholds, Summarizer, SummaryAuthor, SummaryLimits, SummaryOutcome, ToolOutput,
 };
@@ -12,7 +12,7 @@ const GOOD_SUMMARY: &str =
     "Goal: compare the prices of three shops. The page lists shop_17 at 1299 and shop_18 at 1305.";
 
 fn tool_call(name: &'static str) -> ToolCall<'static> {
-    ToolCall { id: "c".into(), name: name.into(), arguments: CallArguments::Json("{}".into()) }
+    ToolCall::new("c", name, "{}")
 }
 
 fn shop_page() -> String {

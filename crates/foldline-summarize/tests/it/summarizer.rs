@@ -28,7 +28,7 @@ fn sample_log() -> String {
 }
 
 fn sample_task(text: &str) -> SummaryTask<'_> {
-    SummaryTask { text, goal: GOAL, earlier_summary: None, max_tokens: 600 }
+    SummaryTask { text, goal: GOAL, earlier_summary: None, max_tokens: 600, session: None }
 }
 
 async fn summarize_checked(summarizer: &Summarizer, text: &str) -> (SummaryResult, Vec<ProgressEvent>) {
@@ -37,9 +37,8 @@ async fn summarize_checked(summarizer: &Summarizer, text: &str) -> (SummaryResul
     assert!(!summary.text.trim().is_empty());
     assert!(Meter::for_byte_estimate().text(&summary.text) <= 600, "must fit: {}", summary.text);
     let events = events.into_inner().unwrap();
-    let ends = events.iter().filter(|event| matches!(event, ProgressEvent::Ended(_))).count();
-    let ended_with_outcome =
-        matches!(events.last(), Some(ProgressEvent::Ended(outcome)) if *outcome == summary.outcome);
+    let ends = events.iter().filter(|event| matches!(event, ProgressEvent::Ended { .. })).count();
+    let ended_with_outcome = matches!(events.last(), Some(ProgressEvent::Ended { outcome, author }) if *outcome == summary.outcome && *author == summary.author);
     assert!(ends == 1 && ended_with_outcome, "{events:?}");
     (summary, events)
 }
@@ -373,4 +372,24 @@ async fn unusual_texts_and_calls_are_harmless() {
         let (summary, _) = summarize_checked(&summarizer, text).await;
         assert!(matches!(summary.outcome, SummaryOutcome::Exhausted(_)), "{:?}", summary.outcome);
     }
+}
+
+/// Servers that state no numbers: the next request must be smaller, or it is rejected for the same reason.
+#[tokio::test]
+async fn request_after_an_overflow_without_numbers_is_smaller() {
+    let meter = Meter::for_byte_estimate();
+    let server = ModelServer::start(move |seen| match seen.tokens(&meter) > 3_000 {
+        true => ScriptedReply::Status(
+            400,
+            json!({"error": {"code": "context_length_exceeded", "message": "too long"}}).to_string(),
+        ),
+        false => exploring_model(seen),
+    })
+    .await;
+    let summarizer = Summarizer::new(server.chat_model(32_000)).with_limits(quick_limits());
+    let (summary, _) = summarize_checked(&summarizer, &sample_log()).await;
+    assert_eq!(summary.outcome, SummaryOutcome::Converged);
+    let sizes: Vec<u64> = server.requests().iter().map(|seen| seen.tokens(&Meter::for_byte_estimate())).collect();
+    let rejected = sizes.iter().take_while(|size| **size > 3_000).count();
+    assert!(rejected > 0 && sizes[..=rejected].windows(2).all(|pair| pair[1] < pair[0] * 9 / 10), "{sizes:?}");
 }

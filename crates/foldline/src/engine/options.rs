@@ -15,6 +15,7 @@ use crate::laws::{Law, LawProfile};
 use crate::models::prices::Prices;
 use crate::models::table::ModelTable;
 use crate::tokens::{Meter, Tokens};
+use crate::wire::format::Format;
 use crate::wire::rules::OldReasoning;
 
 /// The options of a fold. Two folds with equal options, ledgers and messages give equal bytes.

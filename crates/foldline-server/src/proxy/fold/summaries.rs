@@ -91,7 +91,7 @@ async fn write_summary(state: &AppState, due: &SummaryJob, summarizer: &Summariz
         profile: due.profile.clone(),
         // As many of the newest messages as fit below the mark without folds.
         keep_last: (1..16).rev().map(|part| messages * part / 16).chain([16, 12, 8, 6]).collect(),
-        summarizer: Some(summarizer),
+        summarizer: Some(summarizer.clone()),
         ..EnforceOptions::new(due.budget, due.meter.clone())
     };
     let PrepareResult { prepared, outcome, spent, .. } =
