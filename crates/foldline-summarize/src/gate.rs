@@ -27,7 +27,7 @@ const MIN_QUOTE_CHARS: usize = 12;
 /// Share of repeated lines from which a text is a loop.
 const MAX_REPETITION_RATIO: f64 = 0.5;
 /// A summary has at least one token for this many tokens of its source..
-const SOURCE_TOKENS_PER_SUMMARY_TOKEN: Tokens = 1_000;
+const SOURCE_TOKENS_PER_SUMMARY_TOKEN: Tokens = 1_500;
 /// .. but more than this is not required.
 const MAX_REQUIRED_TOKENS: Tokens = 160;
 /// Number of values that are named in a rejection.
@@ -628,7 +628,7 @@ mod tests {
         let gate = QualityGate::new(vec![&source], GOAL, 600, &meter);
         let thin = "Goal: make the parser accept empty lists. Some work was done on it.";
         let flaws = gate.check(thin).unwrap_err();
-        assert!(matches!(flaws[..], [SummaryFlaw::TooShort { min_tokens: 38, .. }]), "{flaws:?}");
+        assert!(matches!(flaws[..], [SummaryFlaw::TooShort { min_tokens: 25, .. }]), "{flaws:?}");
         assert_eq!(
             gate.check(&format!("{thin} The values are computed from the input, and all of them were read.")),
             Ok(())

@@ -295,9 +295,7 @@ fn is_looking_program(simple: &str) -> bool {
     let program = words.next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
     let words: Vec<&str> = words.collect();
     match program {
-        "git" => {
-            words.iter().find(|word| !word.starts_with('-')).is_some_and(|word| LOOKING_GIT_COMMANDS.contains(word))
-        }
+        "git" => git_subcommand(&words).is_some_and(|word| LOOKING_GIT_COMMANDS.contains(&word)),
         // Without `-n` it prints everything; `w` inside a script writes a file.
         "sed" => {
             let writes = |script: &&str| !script.starts_with('-') && script.contains('w');
@@ -311,6 +309,20 @@ fn is_looking_program(simple: &str) -> bool {
         "ls" | "ps" | "sort" | "cat" | "diff" | "tail" | "cd" => true,
         program => LOOKING_PROGRAMS.contains(&program) && !words.iter().any(|word| ACTING_OPTIONS.contains(word)),
     }
+}
+
+/// Returns the subcommand of git, after its own options.
+fn git_subcommand<'w>(words: &[&'w str]) -> Option<&'w str> {
+    let mut words = words.iter().copied();
+    while let Some(word) = words.next() {
+        match word {
+            // These options have a value.
+            "-C" | "-c" => drop(words.next()),
+            option if option.starts_with('-') => {}
+            subcommand => return Some(subcommand),
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -208,7 +208,12 @@ impl SampleCall {
         } else {
             CallArguments::Json(self.arguments_json(quirks).into())
         };
-        Part::ToolCall(ToolCall { id: id.to_owned().into(), name: TOOL_NAMES[self.tool].into(), arguments, signature: None })
+        Part::ToolCall(ToolCall {
+            id: id.to_owned().into(),
+            name: TOOL_NAMES[self.tool].into(),
+            arguments,
+            signature: None,
+        })
     }
 
     pub(crate) fn tool_result(&self, id: &str, dialect: &SampleDialect) -> ToolResult<'static> {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use crate::conversation::{ImagePart, ReasoningPart, Role, ToolDefinition};
 use crate::engine::archive::MemoryStore;
+use crate::engine::fold;
 use crate::engine::options::{FoldOptions, Ledger, PinRules};
 use crate::engine::session::FoldSession;
-use crate::engine::fold;
 use crate::error::ErrorKind;
 use crate::event::FoldEvent;
 use crate::models::table::ModelTable;
