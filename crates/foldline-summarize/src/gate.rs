@@ -157,7 +157,7 @@ impl<'s> QualityGate<'s> {
         for message in messages {
             for part in &message.parts {
                 match (message.role, part) {
-                    // An earlier summary has the role of the user, but nobody said what it reports.
+                    // An earlier summary has the role of the user, but the user did not write it.
                     (Role::User, Part::Text { text }) if !is_frame(text) && !is_marker(text) => {
                         self.user_texts.push(text);
                         plan_texts.push(text);
@@ -390,7 +390,7 @@ static STEPS_LABEL: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern is valid")
 });
 
-/// A sentence that tells to do something with effects.
+/// An imperative with effects.
 static IMPERATIVE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^\W*(\d+[.)]\s*)?(next:?\s+|then\s+|please\s+)?(run|execute|delete|remove|send|post|upload|download|install|push|deploy|curl|drop|kill)\b")
         .expect("the pattern is valid")

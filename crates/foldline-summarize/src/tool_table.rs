@@ -300,9 +300,7 @@ fn is_looking_program(simple: &str) -> bool {
         "sed" => {
             let writes = |script: &&str| !script.starts_with('-') && script.contains('w');
             let script = words.iter().find(|word| !word.starts_with('-'));
-            words.contains(&"-n")
-                && !words.iter().any(|word| word.starts_with("-i"))
-                && !script.is_some_and(|it| writes(&it))
+            words.contains(&"-n") && !words.iter().any(|word| word.starts_with("-i")) && !script.is_some_and(writes)
         }
         "sort" if words.iter().any(|word| word.starts_with("-o") || word.starts_with("--output")) => false,
         "grep" | "egrep" | "rg" | "ag" => !words.contains(&"--pre"),

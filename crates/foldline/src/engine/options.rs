@@ -183,7 +183,7 @@ impl FoldOptions {
     }
 
     /// Creates options for a model of the built-in table: its meter and prices, the laws of its provider, and markers
-    /// with handles. Whoever renders with them restores the originals: [`FoldSession`](crate::FoldSession) by itself,
+    /// with handles. The renderer restores the originals: [`FoldSession`](crate::FoldSession) by itself,
     /// [`apply`](crate::apply()) through a store.
     ///
     /// ```

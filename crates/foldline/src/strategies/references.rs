@@ -19,7 +19,7 @@ const MAX_REFERENCE_DEPTH: usize = 8;
 /// produce fewer; only forged ones produce more, and those beyond the limit are detached without a handle.
 const MAX_GROWTH: usize = 8;
 
-/// The text that a detached marker stands for, to be stored under its handle.
+/// The text that a detached marker represents, to be stored under its handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DetachedOriginal {
@@ -113,7 +113,7 @@ impl<'l> ReferenceTargets<'l> {
         }
     }
 
-    /// Returns the text that a reference stands for, if its target leaves and the limit is not reached.
+    /// Returns the text that a reference represents, if its target leaves and the limit is not reached.
     fn original(&self, target: MarkerTarget<'_>, depth: usize) -> Option<String> {
         let (id, lines) = match target {
             MarkerTarget::Result(id) => (id, None),
@@ -132,7 +132,7 @@ impl<'l> ReferenceTargets<'l> {
         Some(self.resolved(&text, depth))
     }
 
-    /// Returns the text with the references in it replaced by what they stand for, as far as it is known.
+    /// Returns the text with the references in it replaced by what they represent, as far as it is known.
     fn resolved(&self, text: &str, depth: usize) -> String {
         if depth == MAX_REFERENCE_DEPTH || !text.contains(marker::REFERENCE_WORDS) {
             return text.to_owned();
@@ -175,7 +175,7 @@ impl<'l> ReferenceTargets<'l> {
         changed.then_some(detached)
     }
 
-    /// Returns the arguments that a reference to a leaving call stands for.
+    /// Returns the arguments that a reference to a leaving call represents.
     fn restored_arguments(&self, arguments: &CallArguments<'_>) -> Option<String> {
         let text = arguments.as_str();
         if !text.contains(marker::REFERENCE_WORDS) {

@@ -34,7 +34,7 @@ impl Default for SnippetToolOutputs {
 }
 
 /// Cuts long old results to the head, the tail, and half as much again of the lines between them that report a
-/// failure. A marker with the size stands where the text was cut first, the number of lines at the other cuts. Lines
+/// failure. A marker with the size is where the text was cut first, the number of lines at the other cuts. Lines
 /// are kept whole and JSON remains valid JSON. A result that a marker refers to is unchanged.
 ///
 /// ```

@@ -365,7 +365,7 @@ fn row_34_view_is_derived_from_append_only_history() {
     let folded = fold(&conversation, &options(4_000), &Ledger::default()).unwrap();
     let before = conversation.clone();
     assert!(folded.tokens <= 4_000 && !folded.creases.is_empty() && conversation == before);
-    // Every fold says which part it replaces, by which pass and stage.
+    // Every fold states which part it replaces, by which pass and stage.
     assert!(folded.fold_stats().iter().all(|fold| fold.tokens_before >= fold.tokens_after && !fold.pass.is_empty()));
     assert!(folded.messages(&conversation).len() < conversation.messages.len());
 }
