@@ -84,8 +84,8 @@ impl SampleWriter<'_> {
         let mut ids = Vec::new();
         for (index, call) in round.calls.iter().enumerate() {
             let id = self.next_id("fc-");
-            let part = call.part(&id, &SAMPLES, &mut self.quirks);
-            let Part::ToolCall(tool_call) = &part else { continue };
+            let mut part = call.part(&id, &SAMPLES, &mut self.quirks);
+            let Part::ToolCall(tool_call) = &mut part else { continue };
             let function = vec![
                 ("id", SampleJson::text(id.clone())),
                 ("name", SampleJson::text(tool_call.name.clone())),
@@ -94,7 +94,9 @@ impl SampleWriter<'_> {
             let mut json = vec![("functionCall", SampleJson::Object(function))];
             // Of parallel calls only the first is signed.
             if signs && index == 0 {
-                json.push(("thoughtSignature", SampleJson::text(self.next_id("CiQB"))));
+                let signature = self.next_id("CiQB");
+                tool_call.signature = Some(signature.as_str().into());
+                json.push(("thoughtSignature", SampleJson::text(signature)));
             }
             open.push(part, json);
             ids.push(id);

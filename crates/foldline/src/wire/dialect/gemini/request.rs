@@ -130,6 +130,7 @@ fn parse_part<'a>(part: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part<'a>, 
             id: call.string("id").unwrap_or_default(),
             name: call.string("name").unwrap_or_default(),
             arguments: CallArguments::Json(arguments.into()),
+            signature: seal.as_deref().map(Into::into),
         }));
     }
     if let Some(response) = either(part, "functionResponse", "function_response") {
