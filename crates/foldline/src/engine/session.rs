@@ -15,7 +15,7 @@ use crate::engine::decide::CreaseUndo;
 use crate::engine::handle::Handle;
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::original;
-use crate::engine::overlay::{RenderedItem, RoundNote};
+use crate::engine::overlay::RenderedItem;
 use crate::engine::schedule::CreaseSchedule;
 use crate::engine::state::FoldState;
 use crate::error::Error;
@@ -64,14 +64,14 @@ pub struct FoldSession {
     /// Parts whose originals are in `original_places`.
     remembered_parts: HashSet<PartId>,
     /// Rounds of the notes whose originals are in `original_places`.
-    remembered_rounds: HashSet<Vec<(usize, usize)>>,
+    remembered_rounds: HashSet<Range<usize>>,
 }
 
 /// The position of an original in the messages. Messages never change, so the position restores the bytes.
 #[derive(Clone, Debug)]
 enum OriginalPlace {
     Part(PartId),
-    Rounds(Vec<Range<usize>>),
+    Rounds(Range<usize>),
 }
 
 /// A decision that takes effect only if the model answers. A caller may add messages and send another request
@@ -209,23 +209,17 @@ impl FoldSession {
         if !self.options.handles {
             return;
         }
-        let places: Vec<OriginalPlace> = {
-            let folds = &self.state.folds;
-            let is_new = |at: &PartId| !self.remembered_parts.contains(at);
-            let parts = folds.visible_parts().map(|(at, _)| at).filter(is_new).map(OriginalPlace::Part);
-            let is_new_note = |note: &&RoundNote| !self.remembered_rounds.contains(&note.rounds);
-            let notes = folds.notes().map(|(_, note)| note).filter(is_new_note);
-            let rounds =
-                |note: &RoundNote| OriginalPlace::Rounds(note.rounds.iter().map(|&(start, end)| start..end).collect());
-            parts.chain(notes.map(rounds)).collect()
-        };
-        for place in places {
-            match &place {
-                OriginalPlace::Part(at) => drop(self.remembered_parts.insert(*at)),
-                OriginalPlace::Rounds(rounds) => {
-                    self.remembered_rounds.insert(rounds.iter().map(|round| (round.start, round.end)).collect());
-                }
+        let folds = &self.state.folds;
+        for note in folds.notes().map(|(_, note)| note) {
+            if let Some(hash) = note.hash.as_ref().filter(|_| self.remembered_rounds.insert(note.messages.clone())) {
+                self.original_places.insert(hash.handle(), OriginalPlace::Rounds(note.messages.clone()));
             }
+        }
+        let is_new = |at: &PartId| !self.remembered_parts.contains(at);
+        let parts: Vec<PartId> = folds.visible_parts().map(|(at, _)| at).filter(is_new).collect();
+        for at in parts {
+            let place = OriginalPlace::Part(at);
+            self.remembered_parts.insert(at);
             if let Some(handle) = self.original_at(&place).map(|bytes| Handle::for_content(&bytes)) {
                 self.original_places.insert(handle, place);
             }
@@ -241,7 +235,7 @@ impl FoldSession {
                     (part, _) => Some(original::part_bytes(part)),
                 }
             }
-            OriginalPlace::Rounds(rounds) => Some(Cow::Owned(original::rounds_bytes(&self.messages, rounds))),
+            OriginalPlace::Rounds(rounds) => Some(Cow::Owned(original::rounds_bytes(&self.messages[rounds.clone()]))),
         }
     }
 
