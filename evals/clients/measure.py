@@ -70,7 +70,10 @@ UNSEEN = {"cache_control", "status", "logprobs", "annotations"}
 
 def plain(value):
     if isinstance(value, dict):
-        unseen = UNSEEN | {"id"} if value.get("type") in ("message", "reasoning", "function_call") else UNSEEN
+        is_item = value.get("type") in ("message", "reasoning", "function_call") or "role" in value
+        unseen = UNSEEN | {"id"} if is_item else UNSEEN
+        # The type of a message is optional.
+        unseen = unseen | {"type"} if value.get("type") == "message" else unseen
         value = {name: plain(it) for name, it in value.items() if name not in unseen and it is not None}
         if isinstance(value.get("content"), str) and "role" in value:
             value["content"] = [{"type": "text", "text": value["content"]}]
