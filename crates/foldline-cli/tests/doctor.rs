@@ -78,7 +78,7 @@ fn doctor_shows_learned_windows_with_their_evidence() {
     let mut stream = TcpStream::connect(listen).unwrap();
     write!(
         stream,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: {listen}\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: {listen}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
     .unwrap();

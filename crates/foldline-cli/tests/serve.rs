@@ -143,7 +143,7 @@ fn sigterm_ends_a_busy_proxy_in_time() {
     let body = json!({ "model": "gpt-4o", "messages": messages }).to_string();
     let mut client = TcpStream::connect(&serving.1).unwrap();
     let length = body.len();
-    write!(client, "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+    write!(client, "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
     thread::sleep(Duration::from_millis(500));
     drop(client);
 
@@ -159,6 +159,34 @@ fn sigterm_ends_a_busy_proxy_in_time() {
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(received.load(Ordering::SeqCst), 0, "the fold was not finished");
+}
+
+/// A response that never ends delays the end of a proxy; a second signal ends it without waiting.
+#[test]
+fn second_sigterm_ends_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", &format!("http://{upstream}"), "--archive"]);
+    command.arg(folder.path().join("archive.db"));
+    let mut serving = ServeProcess::start(command);
+    let mut client = TcpStream::connect(&serving.1).unwrap();
+    write!(client, "GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    thread::sleep(Duration::from_millis(300));
+
+    let pid = rustix::process::Pid::from_child(&serving.0);
+    let terminate = || rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    terminate();
+    thread::sleep(Duration::from_secs(1));
+    assert!(serving.0.try_wait().unwrap().is_none(), "it waits for the open response");
+    terminate();
+    let signaled_at = Instant::now();
+    while serving.0.try_wait().unwrap().is_none() {
+        assert!(signaled_at.elapsed() < Duration::from_secs(10), "still running after a second SIGTERM");
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Arguments of a process are visible to every user of the machine, so a token must not be one of them.

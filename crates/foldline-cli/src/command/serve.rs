@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use clap::Args;
 use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings};
+use tokio::sync::Notify;
 
 use crate::output::print_stdout;
 use crate::settings::flags::{ProxyGroups, SettingFlags};
@@ -44,7 +45,7 @@ impl ServeCommand {
             })?;
             let (address, tenancy) = (proxy.address(), proxy.tenancy());
             print_stdout(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n"))?;
-            proxy.run(shutdown_signal()).await;
+            run_until_signaled(proxy).await;
             Ok(ExitCode::SUCCESS)
         });
         crate::runtime::end(runtime, archive_handle);
@@ -73,6 +74,23 @@ fn startup_message(settings: &ProxySettings) -> String {
         ProxyMode::Off => "passes everything through",
     };
     format!("  openai     {}\n  anthropic  {}\n  mode       {mode}\n", settings.openai, settings.anthropic)
+}
+
+/// Serves until the process should end. Open responses get time to end; a second signal ends the wait.
+async fn run_until_signaled(proxy: Proxy) {
+    let stopping = Notify::new();
+    let first = async {
+        shutdown_signal().await;
+        stopping.notify_one();
+    };
+    let second = async {
+        stopping.notified().await;
+        shutdown_signal().await;
+    };
+    tokio::select! {
+        () = proxy.run(first) => {}
+        () = second => tracing::warn!("second signal: open responses are aborted"),
+    }
 }
 
 /// Completes when the process should end: on Ctrl-C or SIGTERM.

@@ -22,6 +22,7 @@ use crate::proxy::reply::reply;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamRequest;
+use crate::proxy::upstream::credentials::ForeignKey;
 use crate::proxy::upstream::pass_through::pass_through;
 use crate::proxy::upstream::send::{Retries, send};
 use crate::proxy::upstream::window_probe::probe_window;
@@ -38,25 +39,25 @@ pub(crate) async fn handle_request(State(state): State<Arc<AppState>>, request: 
 /// reply.
 async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, RequestError> {
     let (mut parts, body) = request.into_parts();
+    state.checks.check_head(&parts).map_err(ErrorCause::Refused)?;
     let admission = state.auth.admit(&mut parts, routes::ADMIN_PREFIX).ok_or(ErrorCause::Unauthorized)?;
     parts.extensions.insert(admission);
     if parts.uri.path().starts_with(routes::ADMIN_PREFIX) {
         return Ok(routes::handle_admin_request(state, parts).await);
     }
-    let permit = state.request_permits.clone().acquire_owned().await.map_err(|_| ErrorCause::ShuttingDown)?;
-    let open = OpenRequest::new(state.metrics.open_requests.clone(), permit);
+    let open = OpenRequest::admit(&state).await.ok_or(ErrorCause::NoSlot)?;
 
     let route = RequestRoute::for_request(&parts);
-    let uri = state.settings.upstream(route.upstream).uri(&route.path);
+    let uri = state.settings.upstream(route.upstream).uri(&route.path).map_err(|_| ErrorCause::InvalidPath)?;
+    if let Some(key) = ForeignKey::find(&parts.headers, &uri) {
+        return Err(ErrorCause::ForeignKey(key).into());
+    }
     let (format, purpose) = match route.kind {
         RequestKind::Conversation(format, purpose) => (format, purpose),
         RequestKind::WebSocket => return Err(ErrorCause::WebSocket.into()),
-        RequestKind::Other => {
-            let uri = uri.map_err(|_| ErrorCause::InvalidPath)?;
-            return Ok(open.track(pass_through(&state, parts, uri, body).await?));
-        }
+        RequestKind::Other => return Ok(open.track(pass_through(&state, parts, uri, body).await?)),
     };
-    let uri = uri.map_err(|_| ErrorCause::InvalidPath.in_format(format))?;
+    state.checks.check_content_type(&parts.headers).map_err(|fault| ErrorCause::Refused(fault).in_format(format))?;
 
     let read = RequestBody::read(&state, &parts.headers, body).await;
     let body = read.map_err(|error| ErrorCause::Body(error).in_format(format))?;

@@ -10,9 +10,12 @@
 //! | `state`, `settings` | shared state, fields only; plain values, resolved by the caller |
 //! | `downstream::listener` | connections: accepting, limits, graceful shutdown |
 //! | `downstream::io_timeout`, `downstream::tls` | timeouts of a client connection; certificate and key |
-//! | `downstream::auth`, `downstream::tenancy` | access tokens and the host check; what separates tenants |
+//! | `downstream::connection_limit`, `downstream::half_close` | file descriptors for upstreams; clients that close their sending half |
+//! | `downstream::request_check` | requests that are refused by their head, such as those of web pages |
+//! | `downstream::auth`, `downstream::tenancy` | access tokens; what separates tenants |
 //! | `downstream::route` | upstream and dialect of a path |
-//! | `downstream::request_body`, `downstream::body_budget` | reading and decoding bodies; the memory limit of all bodies |
+//! | `downstream::request_body`, `downstream::client_pace` | reading and decoding bodies; clients that are too slow |
+//! | `downstream::body_budget`, `downstream::body_buffer` | the memory limit of all bodies |
 //! | `downstream::open_request` | the count and the limit of concurrent requests |
 //! | `downstream::headers` | which headers are forwarded |
 //! | `downstream::channel_body`, `downstream::client_stream` | response bytes on their way to the client |
@@ -25,7 +28,8 @@
 //! | `fold::archive_writer`, `fold::fold_events` | originals to the archive; events to log, metrics and journal |
 //! | `fold::hidden_history` | rounds hidden from the client, restored in its next request |
 //! | `fold::summary_job`, `fold::summaries` | when a summary is due; summaries written by a model |
-//! | `upstream::client`, `upstream::credentials` | connections to providers; the headers with credentials |
+//! | `upstream::client`, `upstream::connector` | requests and connections to providers |
+//! | `upstream::credentials` | the headers with credentials, and whose they are |
 //! | `upstream::send`, `upstream::backoff` | the only loop that resends a request, and its delays |
 //! | `upstream::pass_through` | requests without a conversation |
 //! | `upstream::models`, `upstream::learned_window`, `upstream::window_probe` | facts about each model; windows inferred from responses; queries for a window |

@@ -29,6 +29,11 @@ pub struct ProxySettings {
     pub listen: SocketAddr,
     /// Tokens that authenticate clients. Required if the address is not loopback.
     pub tokens: Vec<AccessToken>,
+    /// Hosts, besides this machine's own names, under which clients without a token may address the proxy: a name that a
+    /// reverse proxy or a container network uses, with or without a port.
+    pub allowed_hosts: Vec<String>,
+    /// Origins of web pages, besides the proxy's own, that may send requests without a token.
+    pub allowed_origins: Vec<String>,
     /// Rule by which requests share originals. Default: single without tokens, token if all tokens have names,
     /// otherwise credential.
     pub tenancy: Option<Tenancy>,
@@ -106,9 +111,10 @@ pub enum SummaryMode {
 pub struct ProxyLimits {
     /// Maximum bytes of a request body, both encoded and decoded. Providers accept 32 MB (Anthropic) or more.
     pub body_bytes: usize,
-    /// Maximum bytes of all request bodies in memory. A request over it waits, and is then refused with 503.
+    /// Maximum bytes of all bodies in memory: requests, decompressed requests, buffered responses. A request over it
+    /// waits, and is then refused with 503.
     pub total_body_bytes: usize,
-    /// Maximum concurrent requests; further requests wait.
+    /// Maximum concurrent requests; further requests wait, and are then refused with 503.
     pub requests: usize,
     /// Conversations whose fold state is cached, so that a turn costs only its new bytes.
     pub sessions: usize,
@@ -121,6 +127,8 @@ pub struct Timeouts {
     pub client_read: Duration,
     /// Time for a request to get memory for its body.
     pub body_budget: Duration,
+    /// Time for a request to be admitted, if too many others are in progress.
+    pub request_slot: Duration,
     /// Time for an upstream to accept a connection.
     pub connect: Duration,
     /// Time for an upstream to start its response. Long responses that are not streamed start late.
@@ -164,6 +172,8 @@ impl Default for ProxySettings {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
             tokens: Vec::new(),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             tenancy: None,
             namespace: Namespace::local(),
             tls: None,
@@ -193,6 +203,7 @@ impl Default for Timeouts {
         Self {
             client_read: Duration::from_secs(30),
             body_budget: Duration::from_secs(5),
+            request_slot: Duration::from_secs(30),
             connect: Duration::from_secs(10),
             response_start: Duration::from_secs(600),
             idle: Duration::from_secs(300),

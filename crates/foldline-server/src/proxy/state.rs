@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::proxy::admin::metrics::ProxyMetrics;
 use crate::proxy::downstream::auth::TokenAuth;
 use crate::proxy::downstream::body_budget::BodyBudget;
+use crate::proxy::downstream::request_check::RequestChecks;
 use crate::proxy::fold::session_cache::SessionCache;
 use crate::proxy::fold::tenant::TenantDirectory;
 use crate::proxy::settings::ProxySettings;
@@ -24,6 +25,7 @@ const MAX_CONCURRENT_SUMMARIES: usize = 4;
 pub(crate) struct AppState {
     pub(crate) settings: ProxySettings,
     pub(crate) metrics: Arc<ProxyMetrics>,
+    pub(crate) checks: RequestChecks,
     pub(crate) auth: TokenAuth,
     pub(crate) tenants: TenantDirectory,
     /// One permit per concurrent request.
@@ -48,11 +50,12 @@ impl AppState {
         let metrics = Arc::new(ProxyMetrics::new());
         let (limits, timeouts) = (settings.limits, settings.timeouts);
         Ok(Self {
-            auth: TokenAuth::new(&settings.tokens, settings.listen),
+            checks: RequestChecks::new(&settings),
+            auth: TokenAuth::new(&settings.tokens),
             tenants: TenantDirectory::new(&settings, archive, metrics.clone())?,
             metrics,
             request_permits: Arc::new(Semaphore::new(limits.requests)),
-            body_budget: BodyBudget::new(limits.total_body_bytes, timeouts.body_budget),
+            body_budget: BodyBudget::new(limits.total_body_bytes, limits.body_bytes, timeouts.body_budget),
             sessions: SessionCache::new(limits.sessions),
             models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
             client: UpstreamClient::new(timeouts),

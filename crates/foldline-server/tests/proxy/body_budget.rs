@@ -166,7 +166,10 @@ async fn client_reads_413_after_sending_everything() {
         ProxyHarness::start(ProxySettings { limits, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
     let mut client = TcpStream::connect(harness.proxy).await.unwrap();
     let body = body_of_size(30_000 * KB);
-    let head = format!("POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(body.as_bytes()).await.unwrap();
     let mut status_line = vec![0; 12];

@@ -75,7 +75,7 @@ async fn slow_loris_client_gets_408() {
         ProxyHarness::start(ProxySettings { timeouts, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
     let connection = TcpStream::connect(harness.proxy).await.unwrap();
     let (mut reader, mut writer) = connection.into_split();
-    let head = "POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n";
+    let head = "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n";
     writer.write_all(head.as_bytes()).await.unwrap();
     let dripping = async {
         while writer.write_all(b" ").await.is_ok() {
@@ -110,7 +110,7 @@ async fn client_that_does_not_read_is_disconnected() {
     let mut client = TcpStream::connect(harness.proxy).await.unwrap();
     let length = CHAT_BODY.len();
     let request = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-endless: 1\r\ncontent-length: {length}\r\n\r\n{CHAT_BODY}"
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nx-endless: 1\r\ncontent-length: {length}\r\n\r\n{CHAT_BODY}"
     );
     client.write_all(request.as_bytes()).await.unwrap();
     let next = harness.post("/v1/chat/completions", CHAT_BODY);
@@ -137,7 +137,10 @@ fn long_conversation(rounds: usize) -> String {
 
 async fn post_and_disconnect(address: std::net::SocketAddr, body: &str, after: Duration) {
     let mut client = TcpStream::connect(address).await.unwrap();
-    let head = format!("POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(body.as_bytes()).await.unwrap();
     tokio::time::sleep(after).await;

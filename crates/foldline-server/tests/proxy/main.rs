@@ -12,6 +12,8 @@ mod known_failures;
 mod learned;
 mod overflow;
 mod passthrough;
+mod resending;
+mod slow_clients;
 #[path = "../../../foldline-archive/tests/it/small_disk.rs"]
 mod small_disk;
 mod stored_responses;
@@ -20,3 +22,4 @@ mod support;
 mod tenants;
 mod unfold_tool;
 mod upstream_errors;
+mod web_pages;

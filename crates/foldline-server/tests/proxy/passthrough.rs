@@ -179,8 +179,8 @@ async fn slow_clients_are_disconnected() {
         ProxyHarness::start(ProxySettings { timeouts, limits, ..settings() }, None, |_| UpstreamReply::json("{}"))
             .await;
     for prefix in [
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n",
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 900\r\n\r\n{\"mod",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n{\"mod",
     ] {
         let mut slow = TcpStream::connect(harness.proxy).await.unwrap();
         slow.write_all(prefix.as_bytes()).await.unwrap();

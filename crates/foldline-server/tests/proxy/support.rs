@@ -22,7 +22,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 /// A request as the upstream received it.
@@ -140,6 +141,26 @@ impl ClientResponse {
     }
 }
 
+/// Starts a proxy in front of a server at `upstream`, without the other parts of a harness.
+pub(crate) async fn start_proxy(upstream: SocketAddr, settings: ProxySettings) -> SocketAddr {
+    let base = format!("http://{upstream}").parse::<foldline_server::proxy::UpstreamUrl>().unwrap();
+    let settings = ProxySettings { openai: base.clone(), anthropic: base, ..settings };
+    let proxy = Proxy::bind(settings, None).await.unwrap();
+    let address = proxy.address();
+    tokio::spawn(proxy.run(std::future::pending()));
+    address
+}
+
+/// Sends raw bytes to an address and returns everything that is received until the connection is closed.
+pub(crate) async fn exchange_raw(address: SocketAddr, sent: &str) -> String {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(sent.as_bytes()).await.unwrap();
+    let mut received = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(10), client.read_to_end(&mut received)).await;
+    read.expect("the connection is closed").unwrap();
+    String::from_utf8_lossy(&received).into_owned()
+}
+
 /// Returns settings with a free port.
 pub(crate) fn settings() -> ProxySettings {
     ProxySettings { listen: ([127, 0, 0, 1], 0).into(), ..ProxySettings::default() }
@@ -192,7 +213,8 @@ impl ProxyHarness {
     }
 
     pub(crate) fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
-        Request::builder().method(method).uri(format!("http://{}{path}", self.proxy))
+        let request = Request::builder().method(method).uri(format!("http://{}{path}", self.proxy));
+        if method == "POST" { request.header(CONTENT_TYPE, "application/json") } else { request }
     }
 
     /// Sends a request and waits for the response's head.
@@ -214,8 +236,7 @@ impl ProxyHarness {
     }
 
     pub(crate) async fn post(&self, path: &str, body: impl Into<Bytes>) -> ClientResponse {
-        let request = self.request("POST", path).header(CONTENT_TYPE, "application/json");
-        self.send(request.body(Full::new(body.into())).unwrap()).await
+        self.send(self.request("POST", path).body(Full::new(body.into())).unwrap()).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> ClientResponse {

@@ -6,11 +6,10 @@
 //! request first, so that it is neither logged nor forwarded.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use hyper::Uri;
-use hyper::header::{AUTHORIZATION, HOST, HeaderMap};
+use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::http::request::Parts;
 
 use crate::proxy::downstream::headers::TOKEN;
@@ -135,7 +134,6 @@ impl std::error::Error for BadToken {}
 #[derive(Clone, Debug)]
 pub(crate) struct TokenAuth {
     tokens: Vec<KnownToken>,
-    is_loopback: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -157,12 +155,12 @@ pub(crate) enum Admission {
 const TOKEN_PATH_PREFIX: &str = "/token/";
 
 impl TokenAuth {
-    pub(crate) fn new(tokens: &[AccessToken], listen: SocketAddr) -> Self {
+    pub(crate) fn new(tokens: &[AccessToken]) -> Self {
         let known = |token: &AccessToken| KnownToken {
             hash: blake3::hash(token.secret.as_bytes()),
             name: token.name.as_deref().map(Arc::from),
         };
-        Self { tokens: tokens.iter().map(known).collect(), is_loopback: listen.ip().is_loopback() }
+        Self { tokens: tokens.iter().map(known).collect() }
     }
 
     /// Authenticates a request; returns none if it is rejected. Tokens are removed from the request wherever they are. On
@@ -185,21 +183,6 @@ impl TokenAuth {
     /// Returns the token with this hash. All tokens are compared, so that the time does not depend on which one matches.
     fn find(&self, hash: blake3::Hash) -> Option<&KnownToken> {
         self.tokens.iter().fold(None, |found, token| if token.hash == hash { Some(token) } else { found })
-    }
-
-    /// Returns true if the Host header is acceptable for the proxy's own endpoints. This prevents DNS rebinding: a web page
-    /// can make a browser send requests to this machine under another host name.
-    pub(crate) fn allows_host(&self, headers: &HeaderMap) -> bool {
-        if !self.is_loopback || !self.tokens.is_empty() {
-            return true;
-        }
-        let host = headers.get(HOST).and_then(|value| value.to_str().ok());
-        host.is_none_or(|host| {
-            let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
-            let name = name.map_or(host, |(name, _)| name);
-            let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-            name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback())
-        })
     }
 }
 
@@ -234,7 +217,7 @@ mod tests {
     }
 
     fn auth(tokens: &str) -> TokenAuth {
-        TokenAuth::new(&AccessToken::parse_list(tokens).unwrap(), ([127, 0, 0, 1], 80).into())
+        TokenAuth::new(&AccessToken::parse_list(tokens).unwrap())
     }
 
     fn named(name: &str) -> Option<Admission> {
@@ -282,19 +265,5 @@ mod tests {
             assert!(!error.contains("t1") && !error.contains('\u{e9}'), "{error}");
         }
         assert!(AccessToken::new(Some("a/b"), "t").is_err() && AccessToken::new(None, "").is_err());
-    }
-
-    #[test]
-    fn foreign_host_header_is_rejected() {
-        let is_allowed = |host: &str| {
-            let request = Request::builder().header(HOST, host).body(()).unwrap();
-            TokenAuth::new(&[], ([127, 0, 0, 1], 80).into()).allows_host(request.headers())
-        };
-        for host in ["localhost", "localhost:8787", "127.0.0.1:1", "[::1]:8787", "[::1]"] {
-            assert!(is_allowed(host), "{host}");
-        }
-        for host in ["evil.example", "evil.example:8787", "localhost.evil.example", "10.0.0.1"] {
-            assert!(!is_allowed(host), "{host}");
-        }
     }
 }

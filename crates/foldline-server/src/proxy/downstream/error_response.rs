@@ -4,11 +4,13 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use foldline::wire::Format;
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use serde_json::json;
 
 use crate::proxy::downstream::request_body::BodyError;
+use crate::proxy::downstream::request_check::RequestFault;
 use crate::proxy::upstream::client::UpstreamError;
+use crate::proxy::upstream::credentials::ForeignKey;
 
 /// Seconds after which a rejected client should retry. Single responses take longer, but many are in progress.
 const RETRY_AFTER_SECS: &str = "3";
@@ -24,10 +26,14 @@ pub(crate) struct RequestError {
 /// The reason for an error response.
 #[derive(Debug)]
 pub(crate) enum ErrorCause {
+    /// The request is refused because of its head.
+    Refused(RequestFault),
     /// The request carries no valid token.
     Unauthorized,
-    /// The proxy is stopping.
-    ShuttingDown,
+    /// The request carries a key of another provider than its upstream.
+    ForeignKey(ForeignKey),
+    /// Too many requests are in progress.
+    NoSlot,
     /// The path cannot be part of the upstream's URL.
     InvalidPath,
     /// The client wants to send its conversation over a WebSocket.
@@ -46,9 +52,10 @@ impl ErrorCause {
 
     fn status(&self) -> StatusCode {
         match self {
+            ErrorCause::Refused(fault) => fault.status(),
             ErrorCause::Unauthorized => StatusCode::UNAUTHORIZED,
-            ErrorCause::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorCause::InvalidPath => StatusCode::BAD_REQUEST,
+            ErrorCause::NoSlot => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCause::InvalidPath | ErrorCause::ForeignKey(_) => StatusCode::BAD_REQUEST,
             ErrorCause::WebSocket => StatusCode::UPGRADE_REQUIRED,
             ErrorCause::Body(error) => match error {
                 BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -63,7 +70,9 @@ impl ErrorCause {
     fn message(&self) -> String {
         let message = match self {
             ErrorCause::Unauthorized => "missing or wrong token: send it in the header x-foldline-token",
-            ErrorCause::ShuttingDown => "shutting down",
+            ErrorCause::Refused(fault) => fault.message(),
+            ErrorCause::ForeignKey(key) => return key.to_string(),
+            ErrorCause::NoSlot => "too many requests are in progress; retry later or raise --max-requests",
             ErrorCause::InvalidPath => "the path is not valid in a URL",
             ErrorCause::WebSocket => "WebSocket is not supported: use HTTP requests that carry the whole conversation",
             ErrorCause::Body(error) => match error {
@@ -90,7 +99,7 @@ impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let Self { format, cause } = self;
         let mut response = json_error(format, cause.status(), &cause.message());
-        if matches!(cause, ErrorCause::Body(BodyError::BudgetExhausted)) {
+        if matches!(cause, ErrorCause::NoSlot | ErrorCause::Body(BodyError::BudgetExhausted)) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
         }
         response
@@ -115,5 +124,6 @@ pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &s
     };
     let mut response = (status, Body::from(body.to_string())).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

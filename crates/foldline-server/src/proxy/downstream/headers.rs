@@ -35,9 +35,17 @@ const HOP_BY_HOP_HEADERS: [HeaderName; 9] = [
 /// Removes the headers of a request that must not reach the provider.
 pub(crate) fn prepare_for_upstream(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
+    remove_foldline(headers);
+    for name in [HOST, EXPECT] {
+        headers.remove(name);
+    }
+}
+
+/// Removes headers that only the proxy itself and its clients may set.
+fn remove_foldline(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with(FOLDLINE_PREFIX)).cloned().collect();
-    for name in own.iter().chain(&[HOST, EXPECT]) {
+    for name in own {
         headers.remove(name);
     }
 }
@@ -62,9 +70,11 @@ pub(crate) enum BodyForm {
     Decoded,
 }
 
-/// Returns the head of a response for the client, without the headers that belong to the upstream connection.
+/// Returns the head of a response for the client, without the headers that belong to the upstream connection or that
+/// only the proxy may set.
 pub(crate) fn client_head(mut head: Parts) -> Parts {
     remove_hop_by_hop(&mut head.headers);
+    remove_foldline(&mut head.headers);
     // The HTTP version belongs to each connection.
     head.version = Version::default();
     head

@@ -11,6 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use crate::proxy::downstream::half_close::HalfClose;
+
 /// The HTTP/2 connection preface. Until the first bytes differ from it, the protocol version is unknown, and no timeout
 /// of either version applies.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -23,6 +25,7 @@ pub(crate) struct TimeoutStream<S> {
     /// Set while a write is blocked.
     write_deadline: Option<Pin<Box<Sleep>>>,
     preface: Option<PrefaceCheck>,
+    half_close: HalfClose,
 }
 
 /// A connection whose protocol version is not known yet.
@@ -33,9 +36,9 @@ struct PrefaceCheck {
 }
 
 impl<S> TimeoutStream<S> {
-    pub(crate) fn new(stream: S, read_timeout: Duration, write_timeout: Duration) -> Self {
+    pub(crate) fn new(stream: S, read_timeout: Duration, write_timeout: Duration, half_close: HalfClose) -> Self {
         let preface = PrefaceCheck { deadline: Box::pin(tokio::time::sleep(read_timeout)), matched_bytes: 0 };
-        Self { stream, write_timeout, write_deadline: None, preface: Some(preface) }
+        Self { stream, write_timeout, write_deadline: None, preface: Some(preface), half_close }
     }
 
     /// Returns the result of a write, or an error if writes have been blocked for too long.
@@ -88,7 +91,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
                 Poll::Ready(_) => self.preface = None,
             }
         }
-        read
+        // The response is still expected; a client that has left is noticed when it is written.
+        let is_end = matches!(read, Poll::Ready(Ok(()))) && buffer.filled().len() == before && buffer.remaining() > 0;
+        if is_end && self.half_close.is_expected() { Poll::Pending } else { read }
     }
 }
 

@@ -13,10 +13,13 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::proxy::admin::stats::StatsHandle;
+use crate::proxy::downstream::connection_limit::ConnectionLimit;
+use crate::proxy::downstream::half_close::{HalfClose, ObservedService};
 use crate::proxy::downstream::io_timeout::TimeoutStream;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls;
@@ -94,11 +97,13 @@ impl Proxy {
         let abort = CancellationToken::new();
         let _abort_on_return = abort.clone().drop_guard();
         tokio::pin!(stop);
+        let limit = ConnectionLimit::for_process();
         loop {
-            let stream = tokio::select! {
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
+            let accept = async { (limit.acquire().await, self.listener.accept().await) };
+            let (permit, stream) = tokio::select! {
+                accepted = accept => match accepted {
+                    (permit, Ok((stream, _))) => (permit, stream),
+                    (_, Err(error)) => {
                         back_off_after(&error).await;
                         continue;
                     }
@@ -112,6 +117,7 @@ impl Proxy {
                 watcher: open.watcher(),
                 abort: abort.clone(),
                 timeouts,
+                _permit: permit,
             };
             match self.tls.clone() {
                 None => drop(tokio::spawn(connection.serve(stream))),
@@ -139,13 +145,16 @@ struct Connection {
     /// Cancelled to abort the connection.
     abort: CancellationToken,
     timeouts: Timeouts,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
     /// Serves the requests of one client until it disconnects, or until the proxy shuts down.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let stream = TimeoutStream::new(stream, self.timeouts.client_read, self.timeouts.idle);
-        let connection = self.builder.serve_connection(TokioIo::new(stream), self.service);
+        let half_close = HalfClose::default();
+        let stream = TimeoutStream::new(stream, self.timeouts.client_read, self.timeouts.idle, half_close.clone());
+        let service = ObservedService { service: self.service, half_close };
+        let connection = self.builder.serve_connection(TokioIo::new(stream), service);
         let connection = self.watcher.watch(connection.into_owned());
         if let Some(Err(error)) = self.abort.run_until_cancelled(connection).await {
             tracing::debug!(%error, "connection failed");

@@ -2,14 +2,19 @@
 
 pub(crate) mod auth;
 pub(crate) mod body_budget;
+pub(crate) mod body_buffer;
 pub(crate) mod channel_body;
+pub(crate) mod client_pace;
 pub(crate) mod client_stream;
+pub(crate) mod connection_limit;
 pub(crate) mod error_response;
+pub(crate) mod half_close;
 pub(crate) mod headers;
 pub(crate) mod io_timeout;
 pub(crate) mod listener;
 pub(crate) mod open_request;
 pub(crate) mod request_body;
+pub(crate) mod request_check;
 pub(crate) mod route;
 pub(crate) mod tenancy;
 pub(crate) mod tls;

@@ -10,6 +10,8 @@ use http_body::{Frame, SizeHint};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::proxy::state::AppState;
+
 /// A request in progress; the gauge is decremented on drop.
 pub(crate) struct OpenRequest {
     gauge: Gauge,
@@ -17,9 +19,13 @@ pub(crate) struct OpenRequest {
 }
 
 impl OpenRequest {
-    pub(crate) fn new(gauge: Gauge, permit: OwnedSemaphorePermit) -> Self {
+    /// Waits until the request may be processed. Returns none if too many others are in progress for too long.
+    pub(crate) async fn admit(state: &AppState) -> Option<Self> {
+        let permit = state.request_permits.clone().acquire_owned();
+        let permit = tokio::time::timeout(state.settings.timeouts.request_slot, permit).await.ok()?.ok()?;
+        let gauge = state.metrics.open_requests.clone();
         gauge.inc();
-        Self { gauge, _permit: permit }
+        Some(Self { gauge, _permit: permit })
     }
 
     /// Returns the response with a body that keeps the request counted until it ends or is dropped.

@@ -5,21 +5,26 @@
 //! unmodified. Both reserve memory in the body budget first.
 
 use std::io::Read;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderMap};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
-use crate::proxy::downstream::body_budget::{BodyBudget, BodyReservation, BudgetExhausted};
+use crate::proxy::downstream::body_budget::{BodyBudget, BudgetExhausted};
+use crate::proxy::downstream::body_buffer::BodyBuffer;
+use crate::proxy::downstream::client_pace::ClientPace;
 use crate::proxy::state::AppState;
 
-/// Minimum rate of a client, in bytes per second (slow-loris protection).
-const MIN_BYTES_PER_SEC: usize = 1 << 10;
 /// Bytes decoded at a time.
 const DECODE_CHUNK_BYTES: usize = 64 << 10;
+/// Largest window of a zstd body: 8 MB, the limit of zstd over HTTP (RFC 9659).
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+/// Largest window of a brotli body: 16 MB (RFC 7932).
+const MAX_BROTLI_WINDOW_BYTES: usize = 16 << 20;
 /// Time for which the rest of a rejected body is drained.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -70,7 +75,7 @@ impl RequestBody {
         timeout: Duration,
         budget: &BodyBudget,
     ) -> Result<Self, BodyError> {
-        let raw = match read_raw(headers, &mut body, limit, timeout, budget.reservation()).await {
+        let raw = match read_raw(headers, &mut body, limit, timeout, budget).await {
             Ok(raw) => raw,
             Err(error) => {
                 // Most clients read only after they have sent everything. A client that sent `Expect` gets the error at once.
@@ -87,9 +92,9 @@ impl RequestBody {
             None => Some(raw.clone()),
             Some(encoding) if matches!(encoding.as_bytes(), b"" | b"identity") => Some(raw.clone()),
             Some(encoding) => {
-                let (encoding, raw, reservation, runtime) =
-                    (encoding.clone(), raw.clone(), budget.reservation(), Handle::current());
-                let decoding = move || decode(encoding.as_bytes(), &raw, limit, reservation, &runtime);
+                let (encoding, raw, runtime) = (encoding.clone(), raw.clone(), Handle::current());
+                let decoded = BodyBuffer::new(limit, budget);
+                let decoding = move || decode(encoding.as_bytes(), &raw, decoded, &runtime);
                 tokio::task::spawn_blocking(decoding).await.unwrap_or(Ok(None))?
             }
         };
@@ -103,28 +108,27 @@ async fn read_raw(
     body: &mut Body,
     limit: usize,
     timeout: Duration,
-    mut reservation: BodyReservation,
+    budget: &BodyBudget,
 ) -> Result<Bytes, BodyError> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let announced = announced.unwrap_or(0);
-    if announced > limit {
+    if announced.is_some_and(|announced| announced > limit) {
         return Err(BodyError::TooLarge { limit });
     }
-    reservation.grow(announced).await?;
-    let mut raw = BytesMut::with_capacity(announced);
-    let started_at = Instant::now();
+    let mut raw = BodyBuffer::new(announced.unwrap_or(limit), budget);
+    let mut pace = ClientPace::new(timeout);
     loop {
-        if started_at.elapsed() > timeout + Duration::from_secs((raw.len() / MIN_BYTES_PER_SEC) as u64) {
+        let frame = tokio::time::timeout(timeout, body.frame()).await.map_err(|_| BodyError::TimedOut)?;
+        let Some(frame) = frame else { return Ok(raw.into_bytes()) };
+        let Ok(data) = frame.map_err(|_| BodyError::Disconnected)?.into_data() else { continue };
+        if !pace.record(data.len()) || raw.reservation().blocks_reserve_for(timeout) {
             return Err(BodyError::TimedOut);
         }
-        let frame = tokio::time::timeout(timeout, body.frame()).await.map_err(|_| BodyError::TimedOut)?;
-        let Some(frame) = frame else { return Ok(reservation.into_bytes(raw)) };
-        let Ok(data) = frame.map_err(|_| BodyError::Disconnected)?.into_data() else { continue };
         if raw.len() + data.len() > limit {
             return Err(BodyError::TooLarge { limit });
         }
-        reservation.grow(raw.len() + data.len()).await?;
-        raw.extend_from_slice(&data);
+        let started_at = Instant::now();
+        raw.push(&data).await?;
+        pace.exclude(started_at.elapsed());
     }
 }
 
@@ -132,27 +136,36 @@ async fn read_raw(
 fn decode(
     encoding: &[u8],
     raw: &[u8],
-    limit: usize,
-    mut reservation: BodyReservation,
+    mut decoded: BodyBuffer,
     runtime: &Handle,
 ) -> Result<Option<Bytes>, BudgetExhausted> {
+    let mut window_bytes = 0;
     let mut reader: Box<dyn Read + '_> = match encoding.to_ascii_lowercase().as_slice() {
         b"gzip" | b"x-gzip" => Box::new(flate2::read::MultiGzDecoder::new(raw)),
         b"deflate" => Box::new(flate2::read::ZlibDecoder::new(raw)),
-        b"zstd" => match zstd::stream::read::Decoder::with_buffer(raw) {
-            Ok(reader) => Box::new(reader),
-            Err(_) => return Ok(None),
-        },
-        b"br" => Box::new(brotli_decompressor::Decompressor::new(raw, 4096)),
+        b"zstd" => {
+            window_bytes = 1 << MAX_ZSTD_WINDOW_LOG;
+            let decoder = zstd::stream::read::Decoder::with_buffer(raw).and_then(|mut decoder| {
+                decoder.window_log_max(MAX_ZSTD_WINDOW_LOG)?;
+                Ok(decoder)
+            });
+            match decoder {
+                Ok(reader) => Box::new(reader),
+                Err(_) => return Ok(None),
+            }
+        }
+        b"br" => {
+            window_bytes = MAX_BROTLI_WINDOW_BYTES;
+            Box::new(brotli_decompressor::Decompressor::new(raw, 4096))
+        }
         _ => return Ok(None),
     };
-    let mut decoded = Vec::new();
     loop {
-        runtime.block_on(reservation.grow(decoded.len() + DECODE_CHUNK_BYTES))?;
-        match reader.by_ref().take(DECODE_CHUNK_BYTES as u64).read_to_end(&mut decoded) {
-            Ok(_) if decoded.len() > limit => return Ok(None),
+        runtime.block_on(decoded.make_room(DECODE_CHUNK_BYTES, window_bytes))?;
+        match reader.by_ref().take(DECODE_CHUNK_BYTES as u64).read_to_end(decoded.bytes_mut()) {
+            Ok(_) if decoded.len() > decoded.max_len() => return Ok(None),
             Ok(DECODE_CHUNK_BYTES) => {}
-            Ok(_) => return Ok(Some(reservation.into_bytes(decoded))),
+            Ok(_) => return Ok(Some(decoded.into_bytes())),
             Err(_) => return Ok(None),
         }
     }
@@ -173,9 +186,9 @@ mod tests {
         };
         let zstd = zstd::encode_all(&text[..], 3).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
-        let budget = BodyBudget::new(text.len() + DECODE_CHUNK_BYTES, Duration::from_millis(20));
+        let budget = BodyBudget::new(text.len() + DECODE_CHUNK_BYTES, 1 << 20, Duration::from_millis(20));
         let decoded = |encoding: &[u8], sent: &[u8], limit: usize| {
-            decode(encoding, sent, limit, budget.reservation(), runtime.handle())
+            decode(encoding, sent, BodyBuffer::new(limit, &budget), runtime.handle())
         };
         for (encoding, sent) in [(&b"gzip"[..], &gzip), (b"ZSTD", &zstd)] {
             let body = decoded(encoding, sent, 1 << 20).unwrap().unwrap();
@@ -187,5 +200,18 @@ mod tests {
         }
         assert_eq!(decoded(b"unheard-of", &text, 1 << 20), Ok(None));
         assert_eq!(budget.reserved_bytes(), 0);
+    }
+
+    /// A zstd frame of a few bytes can ask its decoder for a window of 128 MB.
+    #[test]
+    fn window_of_a_decoder_is_limited() {
+        let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(27).unwrap();
+        encoder.write_all(&vec![b' '; 1 << 20]).unwrap();
+        let bomb = encoder.finish().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+        let budget = BodyBudget::new(1 << 30, 1 << 26, Duration::from_millis(20));
+        let buffer = BodyBuffer::new(1 << 26, &budget);
+        assert_eq!(decode(b"zstd", &bomb, buffer, runtime.handle()), Ok(None));
     }
 }

@@ -1,7 +1,9 @@
 //! Connections to providers.
 //!
-//! One pool for all, with HTTP/2 if the provider offers it. Only a request whose kept-alive connection was already closed
-//! is retried here: the provider has not seen it.
+//! One pool for all, with HTTP/2 if the provider offers it. A request is resent here in one case only: its pooled
+//! connection was idle before and broke at once, because the provider had closed it. It is resent on a new connection,
+//! since other pooled connections may be closed as well. In all other cases the provider may have read the request, and
+//! would bill it twice.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -9,25 +11,31 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::Incoming;
+use hyper::http::Extensions;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::proxy::settings::Timeouts;
+use crate::proxy::upstream::connector::{ConnectionUses, CountingConnector};
 
 /// Maximum idle time of a pooled connection. Servers written in Python close connections after five idle seconds.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// A connection that breaks this soon, without a byte of a response, was closed before the request arrived.
-const STALE_CONNECTION_WINDOW: Duration = Duration::from_millis(250);
+/// A reused connection that breaks this soon, without a byte of a response, was closed before the request arrived.
+const STALE_CONNECTION_WINDOW: Duration = Duration::from_secs(1);
 
-/// A connection pool.
+/// A connection pool, and a client without one.
 #[derive(Clone)]
 pub(crate) struct UpstreamClient {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    pooled: HttpClient,
+    /// Opens a connection for every request.
+    unpooled: HttpClient,
     timeouts: Timeouts,
 }
+
+type HttpClient = Client<HttpsConnector<CountingConnector>, Body>;
 
 /// A request with a buffered body, which can be sent again.
 #[derive(Clone, Debug)]
@@ -45,52 +53,98 @@ pub(crate) enum UpstreamError {
     Unreachable(String),
     /// No response started within the timeout.
     TimedOut(Duration),
+    /// The response has a status that cannot be forwarded: the proxy requested no upgrade.
+    UnexpectedUpgrade,
+}
+
+/// A failed attempt.
+struct FailedAttempt {
+    error: UpstreamError,
+    /// True if the provider has not read the request.
+    is_unread: bool,
 }
 
 impl UpstreamClient {
     pub(crate) fn new(timeouts: Timeouts) -> Self {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(timeouts.connect));
-        http.set_keepalive(Some(Duration::from_secs(60)));
-        // A machine without root certificates (a bare container) uses those of browsers.
-        let tls = HttpsConnectorBuilder::new();
-        let tls = tls.with_native_roots().unwrap_or_else(|_| HttpsConnectorBuilder::new().with_webpki_roots());
-        let connector = tls.https_or_http().enable_http1().enable_http2().wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new())
+        let connector = || {
+            let http = CountingConnector::new(timeouts.connect);
+            // A machine without root certificates (a bare container) uses those of browsers.
+            let tls = HttpsConnectorBuilder::new();
+            let tls = tls.with_native_roots().unwrap_or_else(|_| HttpsConnectorBuilder::new().with_webpki_roots());
+            tls.https_or_http().enable_http1().enable_http2().wrap_connector(http)
+        };
+        let mut builder = Client::builder(TokioExecutor::new());
+        builder
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
-            .http2_keep_alive_interval(Duration::from_secs(20))
-            .build(connector);
-        Self { client, timeouts }
+            .http2_keep_alive_interval(Duration::from_secs(20));
+        let pooled = builder.build(connector());
+        let unpooled = builder.pool_max_idle_per_host(0).build(connector());
+        Self { pooled, unpooled, timeouts }
     }
 
     /// Sends a request with a buffered body.
     pub(crate) async fn send(&self, request: &UpstreamRequest) -> Result<Response<Incoming>, UpstreamError> {
-        let started_at = Instant::now();
-        match self.send_once(request.to_http()).await {
-            Err(UpstreamError::Unreachable(_)) if started_at.elapsed() < STALE_CONNECTION_WINDOW => {
-                self.send_once(request.to_http()).await
+        match self.attempt(&self.pooled, request.to_http()).await {
+            Err(FailedAttempt { is_unread: true, .. }) => {
+                self.attempt(&self.unpooled, request.to_http()).await.map_err(|failed| failed.error)
             }
-            result => result,
+            result => result.map_err(|failed| failed.error),
         }
     }
 
     /// Sends a request whose body may still be arriving.
     pub(crate) async fn send_once(&self, request: Request<Body>) -> Result<Response<Incoming>, UpstreamError> {
-        let response = tokio::time::timeout(self.timeouts.response_start, self.client.request(request)).await;
-        let response = response.map_err(|_| UpstreamError::TimedOut(self.timeouts.response_start))?;
-        response.map_err(|error| UpstreamError::Unreachable(root_cause(&error)))
+        self.attempt(&self.pooled, request).await.map_err(|failed| failed.error)
     }
+
+    async fn attempt(
+        &self,
+        client: &HttpClient,
+        mut request: Request<Body>,
+    ) -> Result<Response<Incoming>, FailedAttempt> {
+        let (connection, started_at) = (capture_connection(&mut request), Instant::now());
+        let final_error = |error| FailedAttempt { error, is_unread: false };
+        let timeout = self.timeouts.response_start;
+        let response = tokio::time::timeout(timeout, client.request(request)).await;
+        let response = response.map_err(|_| final_error(UpstreamError::TimedOut(timeout)))?;
+        let was_idle = was_idle_before(&connection);
+        match response {
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Err(final_error(UpstreamError::UnexpectedUpgrade))
+            }
+            Ok(response) => Ok(response),
+            Err(error) => Err(FailedAttempt {
+                is_unread: was_idle && is_broken_connection(&error) && started_at.elapsed() < STALE_CONNECTION_WINDOW,
+                error: UpstreamError::Unreachable(root_cause(&error)),
+            }),
+        }
+    }
+}
+
+/// Returns true if a connection had carried another request before. Requests over HTTP/2 share a connection that is not
+/// idle, and the protocol itself states which of them were not read.
+fn was_idle_before(connection: &CaptureConnection) -> bool {
+    let metadata = connection.connection_metadata();
+    let Some(connected) = metadata.as_ref() else { return false };
+    let mut extras = Extensions::new();
+    connected.get_extras(&mut extras);
+    let is_reused = extras.get::<ConnectionUses>().is_some_and(ConnectionUses::record_use);
+    is_reused && !connected.is_negotiated_h2()
+}
+
+/// Returns true if a connection broke while a request was sent or its response was awaited.
+fn is_broken_connection(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<hyper::Error>());
+    !error.is_connect() && cause.is_none_or(|cause| !cause.is_parse() && !cause.is_user())
 }
 
 impl UpstreamError {
     /// Returns the status that the client gets instead of a response.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            UpstreamError::Unreachable(_) => StatusCode::BAD_GATEWAY,
+            UpstreamError::Unreachable(_) | UpstreamError::UnexpectedUpgrade => StatusCode::BAD_GATEWAY,
             UpstreamError::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -120,6 +174,7 @@ impl fmt::Display for UpstreamError {
         match self {
             UpstreamError::Unreachable(cause) => write!(f, "the upstream did not respond: {cause}"),
             UpstreamError::TimedOut(waited) => write!(f, "the upstream did not respond within {} s", waited.as_secs()),
+            UpstreamError::UnexpectedUpgrade => f.write_str("the upstream switched protocols without being asked to"),
         }
     }
 }

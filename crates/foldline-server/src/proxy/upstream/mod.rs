@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod client;
+pub(crate) mod connector;
 pub(crate) mod credentials;
 pub(crate) mod learned_window;
 pub(crate) mod models;

@@ -1,15 +1,22 @@
 //! Requests that carry no conversation: forwarded unmodified while they arrive, and so is the response.
 
+use std::sync::atomic::Ordering;
+
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use hyper::Uri;
+use bytes::Bytes;
+use hyper::body::{Body as _, Incoming};
 use hyper::http::request::Parts;
+use hyper::{Method, Uri};
 
 use crate::proxy::admin::metrics::RequestLabels;
+use crate::proxy::downstream::client_pace::TimedBody;
 use crate::proxy::downstream::error_response::ErrorCause;
 use crate::proxy::downstream::headers;
+use crate::proxy::downstream::request_body::BodyError;
 use crate::proxy::state::AppState;
+use crate::proxy::upstream::client::UpstreamRequest;
 
 /// Forwards a request to this URI, and returns the response for the client.
 pub(crate) async fn pass_through(
@@ -20,11 +27,32 @@ pub(crate) async fn pass_through(
 ) -> Result<Response, ErrorCause> {
     state.metrics.requests.get_or_create(&RequestLabels { format: "other", sent: "passthrough" }).inc();
     headers::prepare_for_upstream(&mut parts.headers);
-    let mut request = Request::new(body);
-    *request.method_mut() = parts.method;
-    *request.uri_mut() = uri;
-    *request.headers_mut() = parts.headers;
-    let response = state.client.send_once(request).await.map_err(ErrorCause::Upstream)?;
+    let response = forward(state, parts, uri, body).await?;
     let (head, body) = response.into_parts();
+    let body = TimedBody::for_upstream(body, state.settings.timeouts.idle);
     Ok(Response::from_parts(headers::client_head(head), Body::new(body)))
+}
+
+async fn forward(state: &AppState, parts: Parts, uri: Uri, body: Body) -> Result<Response<Incoming>, ErrorCause> {
+    let Parts { method, headers, .. } = parts;
+    // A request that can be repeated may be resent.
+    if body.is_end_stream() && is_idempotent(&method) {
+        let request = UpstreamRequest { method, uri, headers, body: Bytes::new() };
+        return state.client.send(&request).await.map_err(ErrorCause::Upstream);
+    }
+    let body = TimedBody::for_client(body, state.settings.timeouts.client_read);
+    let timed_out = body.timed_out_flag();
+    let mut request = Request::new(Body::new(body));
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    *request.headers_mut() = headers;
+    state.client.send_once(request).await.map_err(|error| match timed_out.load(Ordering::Relaxed) {
+        true => ErrorCause::Body(BodyError::TimedOut),
+        false => ErrorCause::Upstream(error),
+    })
+}
+
+/// Returns true if sending a request twice has the same effect as once (RFC 9110, 9.2.2).
+fn is_idempotent(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS, Method::PUT, Method::DELETE].contains(method)
 }

@@ -6,13 +6,16 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use foldline::wire::{ContextOverflow, Format, RequestRejection, StreamEvent, StreamReader};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::http::response::Parts;
+
+use crate::proxy::downstream::body_budget::BodyBudget;
+use crate::proxy::downstream::body_buffer::BodyBuffer;
 
 /// Maximum time that a stream is held before its head is sent to the client: a prompt is refused quickly, while a model
 /// may think for minutes.
@@ -46,7 +49,14 @@ pub(crate) enum RemainingBody {
 
 impl ResponseHead {
     /// Reads the start of a response. With `hold` a stream is held until the model has produced output.
-    pub(crate) async fn read(response: Response<Incoming>, format: Format, hold: bool, idle: Duration) -> Self {
+    /// A buffered body reserves memory in `budget`.
+    pub(crate) async fn read(
+        response: Response<Incoming>,
+        format: Format,
+        hold: bool,
+        idle: Duration,
+        budget: &BodyBudget,
+    ) -> Self {
         let (parts, body) = response.into_parts();
         let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|value| value != "identity");
         let head = Self { parts, chunks: Vec::new(), remaining: RemainingBody::Complete, overflow: None };
@@ -54,7 +64,7 @@ impl ResponseHead {
             (true, _) => Self { remaining: RemainingBody::Opaque(body), ..head },
             (false, true) if hold => head.hold_stream(body, format, idle).await,
             (false, true) => Self { remaining: RemainingBody::Events(body), ..head },
-            (false, false) => head.read_body(body, idle).await,
+            (false, false) => head.read_body(body, idle, budget).await,
         }
     }
 
@@ -64,24 +74,33 @@ impl ResponseHead {
         kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
     }
 
-    /// Reads a body to its end, or up to the limit.
-    async fn read_body(mut self, mut body: Incoming, idle: Duration) -> Self {
-        let mut buffer = BytesMut::new();
+    /// Reads a body to its end, or up to the limit, or as far as there is memory.
+    async fn read_body(mut self, mut body: Incoming, idle: Duration, budget: &BodyBudget) -> Self {
+        let announced = self.parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let mut buffer = BodyBuffer::new(announced.unwrap_or(MAX_BUFFERED_BYTES), budget);
+        let mut unbuffered = None;
         self.remaining = loop {
-            match next_chunk(&mut body, idle).await {
-                Ok(Some(chunk)) => buffer.extend_from_slice(&chunk),
+            let chunk = match next_chunk(&mut body, idle).await {
+                Ok(Some(chunk)) => chunk,
                 Ok(None) => break RemainingBody::Complete,
                 Err(reason) => break RemainingBody::Failed(reason),
+            };
+            if buffer.push(&chunk).await.is_err() {
+                tracing::warn!("no memory to buffer a response; forwarding it unparsed");
+                unbuffered = Some(chunk);
+                break RemainingBody::Opaque(body);
             }
             if buffer.len() > MAX_BUFFERED_BYTES {
                 break RemainingBody::Opaque(body);
             }
         };
+        let buffer = buffer.into_bytes();
         let status = self.parts.status.as_u16();
         if status >= 400 && matches!(self.remaining, RemainingBody::Complete) {
             self.overflow = overflow_of(RequestRejection::from_body(status, &buffer));
         }
-        self.chunks.push(buffer.freeze());
+        self.chunks.push(buffer);
+        self.chunks.extend(unbuffered);
         self
     }
 

@@ -40,10 +40,10 @@ pub(crate) async fn send(
     mut retries: Retries<'_>,
 ) -> Result<ResponseHead, UpstreamError> {
     let may_refold = state.settings.mode == ProxyMode::Fold && prepared.is_some();
-    let mut refolds = 0;
+    let (mut refolds, idle) = (0, state.settings.timeouts.idle);
     let result = loop {
         let result = match state.client.send(request).await {
-            Ok(response) => Ok(ResponseHead::read(response, format, may_refold, state.settings.timeouts.idle).await),
+            Ok(response) => Ok(ResponseHead::read(response, format, may_refold, idle, &state.body_budget).await),
             Err(error) => Err(error),
         };
         let overflow = result.as_ref().ok().and_then(|head| head.overflow);
