@@ -11,9 +11,9 @@ use foldline_server::proxy::{AccessToken, ProxyLimits, ProxySettings, Timeouts, 
 use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::table::{
-    ANTHROPIC, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OPENAI, POLICY,
-    RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD,
-    UPSTREAM, WINDOW,
+    ALLOW_HOST, ALLOW_ORIGIN, ANTHROPIC, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
+    OPENAI, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE,
+    TOKENS, UNFOLD, UPSTREAM, WINDOW,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -51,6 +51,8 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
     Ok(ProxySettings {
         listen: layers.parse(&LISTEN, parse_listen_address)?.unwrap_or(defaults.listen),
         tokens: access_tokens(layers)?,
+        allowed_hosts: list(layers, &ALLOW_HOST),
+        allowed_origins: list(layers, &ALLOW_ORIGIN),
         tenancy: layers.parse(&TENANCY, str::parse)?,
         namespace: archive::namespace(layers)?,
         tls: match (layers.path(&TLS_CERT), layers.path(&TLS_KEY)) {
@@ -104,6 +106,12 @@ pub(crate) fn is_official_anthropic(settings: &ProxySettings) -> bool {
 /// Returns the URL of a provider: its own, or the one for all formats of the same or a stronger source.
 fn upstream(layers: &SettingLayers, provider: &'static Setting) -> Result<Option<UpstreamUrl>> {
     layers.get_or(provider, &UPSTREAM).map(|url| url.parse(str::parse)).transpose()
+}
+
+/// Returns the entries of a list that is separated by commas.
+fn list(layers: &SettingLayers, setting: &'static Setting) -> Vec<String> {
+    let text = layers.get(setting).map(|value| value.text).unwrap_or_default();
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
 }
 
 /// Returns the tokens of all settings.

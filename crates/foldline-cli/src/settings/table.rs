@@ -190,6 +190,25 @@ pub(crate) const TOKEN_FILE: Setting = Setting::new(
 )
 .shared();
 
+pub(crate) const ALLOW_HOST: Setting = Setting::new(
+    "allow-host",
+    "FOLDLINE_ALLOW_HOST",
+    Proxy,
+    Name,
+    "Host names, separated by commas, under which clients without a token may address the proxy besides localhost: those \
+     of a reverse proxy or a container network, with or without a port",
+)
+.shared();
+
+pub(crate) const ALLOW_ORIGIN: Setting = Setting::new(
+    "allow-origin",
+    "FOLDLINE_ALLOW_ORIGIN",
+    Proxy,
+    Name,
+    "Origins of web pages, separated by commas, that may send requests without a token, such as http://localhost:3000",
+)
+.shared();
+
 pub(crate) const TENANCY: Setting = Setting::new(
     "tenancy",
     "FOLDLINE_TENANCY",
@@ -299,7 +318,7 @@ pub(crate) const MAX_BODIES: Setting = Setting::new(
     "FOLDLINE_MAX_BODIES",
     Proxy,
     Bytes,
-    "Memory limit for the bodies of all concurrent requests; a request that finds no room within five seconds is \
+    "Memory limit for all bodies: requests, decompressed requests and buffered responses; a request that finds no room within five seconds is \
      rejected with a retry hint",
 )
 .default("1GiB");
@@ -309,7 +328,7 @@ pub(crate) const MAX_REQUESTS: Setting = Setting::new(
     "FOLDLINE_MAX_REQUESTS",
     Proxy,
     Count,
-    "Maximum number of concurrent requests; further ones wait",
+    "Maximum number of concurrent requests; further ones wait up to 30 seconds and are then rejected with a retry hint",
 )
 .default("4096");
 
@@ -386,6 +405,8 @@ pub(crate) const SETTINGS: &[&Setting] = &[
     &TOKEN,
     &TOKENS,
     &TOKEN_FILE,
+    &ALLOW_HOST,
+    &ALLOW_ORIGIN,
     &TENANCY,
     &TLS_CERT,
     &TLS_KEY,
