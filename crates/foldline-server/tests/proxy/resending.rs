@@ -77,7 +77,9 @@ async fn keep_alive_race_is_retried_on_a_fresh_connection() {
 /// A provider that read the request may bill it, whatever happened to its response.
 #[tokio::test]
 async fn post_that_was_read_is_not_resent() {
-    let harness = ProxyHarness::start(settings(), None, |_| UpstreamReply::Disconnect).await;
+    // With a window the server is not queried for it, so that the connection is a new one.
+    let settings = foldline_server::proxy::ProxySettings { window: Some(100_000), ..settings() };
+    let harness = ProxyHarness::start(settings, None, |_| UpstreamReply::Disconnect).await;
     assert_eq!(harness.post("/v1/chat/completions", CHAT_BODY).await.status, 502);
     assert_eq!(harness.received().len(), 1);
     assert_eq!(harness.post("/v1/files", CHAT_BODY).await.status, 502);

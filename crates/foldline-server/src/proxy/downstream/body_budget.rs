@@ -66,6 +66,11 @@ impl BodyBudget {
         }
     }
 
+    /// Returns an empty reservation that grows only if there is memory at once.
+    pub(crate) fn immediate_reservation(&self) -> BodyReservation {
+        BodyReservation { remaining_wait: Duration::ZERO, ..self.reservation() }
+    }
+
     /// Returns the number of reserved bytes.
     pub(crate) fn reserved_bytes(&self) -> usize {
         let MemoryPools { shared, reserve, total_permits, .. } = &*self.pools;

@@ -6,6 +6,8 @@ use crate::proxy::downstream::body_budget::{BodyBudget, BodyReservation, BudgetE
 
 /// First capacity of a buffer.
 const MIN_CAPACITY_BYTES: usize = 16 << 10;
+/// Bytes of a response that are not counted, so that usual responses never depend on the memory of others.
+const UNCOUNTED_RESPONSE_BYTES: usize = 256 << 10;
 
 /// A body that is being received or decoded.
 #[derive(Debug)]
@@ -13,13 +15,22 @@ pub(crate) struct BodyBuffer {
     bytes: Vec<u8>,
     /// Expected or maximum length.
     max_len: usize,
+    /// Bytes that need no reservation.
+    uncounted: usize,
     reservation: BodyReservation,
 }
 
 impl BodyBuffer {
     /// Creates an empty buffer for a body of this expected or maximum length.
     pub(crate) fn new(max_len: usize, budget: &BodyBudget) -> Self {
-        Self { bytes: Vec::new(), max_len, reservation: budget.reservation() }
+        Self { bytes: Vec::new(), max_len, uncounted: 0, reservation: budget.reservation() }
+    }
+
+    /// Creates an empty buffer for a response. It never waits for memory: its own request holds some until the response
+    /// has ended.
+    pub(crate) fn for_response(max_len: usize, budget: &BodyBudget) -> Self {
+        let reservation = budget.immediate_reservation();
+        Self { bytes: Vec::new(), max_len, uncounted: UNCOUNTED_RESPONSE_BYTES, reservation }
     }
 
     pub(crate) fn max_len(&self) -> usize {
@@ -54,7 +65,8 @@ impl BodyBuffer {
             true => capacity,
             false => (2 * capacity).max(MIN_CAPACITY_BYTES).min(self.max_len).max(len),
         };
-        self.reservation.grow(needed + working_bytes.min(needed)).await?;
+        let counted = (needed + working_bytes.min(needed)).saturating_sub(self.uncounted);
+        self.reservation.grow(counted).await?;
         self.bytes.reserve_exact(needed - self.bytes.len());
         Ok(())
     }
@@ -62,7 +74,7 @@ impl BodyBuffer {
     /// Returns the body as bytes that release their memory when the last reference is dropped.
     pub(crate) fn into_bytes(mut self) -> Bytes {
         self.bytes.shrink_to_fit();
-        self.reservation.shrink(self.bytes.len());
+        self.reservation.shrink(self.bytes.len().saturating_sub(self.uncounted));
         self.reservation.into_bytes(self.bytes)
     }
 }

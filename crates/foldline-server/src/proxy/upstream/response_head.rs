@@ -77,7 +77,7 @@ impl ResponseHead {
     /// Reads a body to its end, or up to the limit, or as far as there is memory.
     async fn read_body(mut self, mut body: Incoming, idle: Duration, budget: &BodyBudget) -> Self {
         let announced = self.parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-        let mut buffer = BodyBuffer::new(announced.unwrap_or(MAX_BUFFERED_BYTES), budget);
+        let mut buffer = BodyBuffer::for_response(announced.unwrap_or(MAX_BUFFERED_BYTES), budget);
         let mut unbuffered = None;
         self.remaining = loop {
             let chunk = match next_chunk(&mut body, idle).await {
