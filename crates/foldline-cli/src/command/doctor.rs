@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use foldline::wire::Format;
 use foldline::{CountExactness, Meter, Tokens};
 use foldline_archive::AccessMode;
 use foldline_server::proxy::probe;
@@ -236,12 +237,8 @@ fn learned(window: &NeighbourWindow) -> DoctorFinding {
 }
 
 async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
-    let all = match settings.openai == settings.anthropic {
-        true => vec![("upstream", &settings.openai)],
-        false => vec![("openai", &settings.openai), ("anthropic", &settings.anthropic)],
-    };
     let mut findings = Vec::new();
-    for (check, upstream) in all {
+    for (check, upstream) in distinct_upstreams(settings) {
         if let Some(it) = probe::find_running_proxy(upstream).await {
             let message =
                 format!("{upstream} is a foldline proxy itself; upstreams {} and {}", it.openai, it.anthropic);
@@ -263,14 +260,22 @@ async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
     findings
 }
 
+/// Returns the upstreams with their names; one if they are all the same.
+fn distinct_upstreams(settings: &ProxySettings) -> Vec<(&'static str, &UpstreamUrl)> {
+    let mut all: Vec<_> = settings.upstreams.iter().map(|(family, url)| (family.name, url)).collect();
+    if all.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+        all.truncate(1);
+        all.iter_mut().for_each(|(name, _)| *name = "upstream");
+    }
+    all
+}
+
 /// Checks the model table and reports what is known of the given model.
 async fn check_model(name: Option<&str>, settings: &ProxySettings) -> Vec<DoctorFinding> {
     let table = &settings.models;
     let mut findings = vec![DoctorFinding::ok("models", format!("{} rows", format_number(table.rows().len() as u64)))];
     let mut reported = None;
-    let mut upstreams = vec![&settings.openai, &settings.anthropic];
-    upstreams.dedup();
-    for upstream in upstreams.into_iter().filter(|upstream| upstream.is_loopback()) {
+    for (_, upstream) in distinct_upstreams(settings).into_iter().filter(|(_, upstream)| upstream.is_loopback()) {
         let window = probe::query_window(upstream, name.unwrap_or_default()).await;
         reported = reported.or(window);
         findings.push(check_reported_window(upstream, window, name, settings.window));
@@ -334,7 +339,7 @@ fn describe_window(setting: Option<Tokens>, reported: Option<Tokens>, table: Tok
 /// Checks whether clients started from this shell would use the proxy.
 fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFinding> {
     let proxy = format!("http://{}", settings.listen);
-    let openai = format!("{proxy}{}", settings.openai.version());
+    let openai = format!("{proxy}{}", settings.upstreams.get(Format::OpenAiChat.dialect().family).version());
     let mut findings = Vec::new();
     for (name, value, right) in
         [("OPENAI_BASE_URL", &caller.openai, &openai), ("ANTHROPIC_BASE_URL", &caller.anthropic, &proxy)]

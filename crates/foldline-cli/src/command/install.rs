@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use foldline::wire::Format;
 
 use crate::clients::base_url::{BaseUrls, short_path};
 use crate::clients::config::{self, ClientFile};
@@ -68,7 +69,10 @@ impl InstallCommand {
                 format!("{scheme}://{}", settings.listen)
             }
         };
-        let bases = BaseUrls { openai: format!("{base}{}", settings.openai.version()), anthropic: base.clone() };
+        let bases = BaseUrls {
+            openai: format!("{base}{}", settings.upstreams.get(Format::OpenAiChat.dialect().family).version()),
+            anthropic: base.clone(),
+        };
         let file = folders.file(self.client);
         let text = std::fs::read_to_string(&file.path).unwrap_or_default();
         let wanted = config::proxy_settings(self.client, &bases, proxy::is_official_anthropic(&settings), &text);

@@ -73,7 +73,8 @@ fn startup_message(settings: &ProxySettings) -> String {
         ProxyMode::Observe => "observes; every request is forwarded unchanged",
         ProxyMode::Off => "passes everything through",
     };
-    format!("  openai     {}\n  anthropic  {}\n  mode       {mode}\n", settings.openai, settings.anthropic)
+    let upstreams = settings.upstreams.iter().map(|(family, url)| format!("  {:<9}  {url}\n", family.name));
+    format!("{}  mode       {mode}\n", upstreams.collect::<String>())
 }
 
 /// Serves until the process should end. Open responses get time to end; a second signal ends the wait.
@@ -89,7 +90,7 @@ async fn run_until_signaled(proxy: Proxy) {
     };
     tokio::select! {
         () = proxy.run(first) => {}
-        () = second => tracing::warn!("second signal: open responses are aborted"),
+        () = second => {}
     }
 }
 

@@ -6,14 +6,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use foldline_server::proxy::{AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, UpstreamUrl};
+use foldline_server::proxy::{AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, Upstreams};
 
 use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::table::{
     ALLOW_HOST, ALLOW_ORIGIN, ANTHROPIC, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
     OPENAI, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE,
-    TOKENS, UNFOLD, UPSTREAM, WINDOW,
+    TOKENS, UNFOLD, UPSTREAM, WINDOW, find_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -60,8 +60,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
             (None, None) => None,
             _ => bail!("TLS needs both a certificate and its key; set tls-cert and tls-key"),
         },
-        openai: upstream(layers, &OPENAI)?.unwrap_or(defaults.openai),
-        anthropic: upstream(layers, &ANTHROPIC)?.unwrap_or(defaults.anthropic),
+        upstreams: upstreams(layers)?,
         mode: layers.parse(&MODE, str::parse)?.unwrap_or(defaults.mode),
         policy: layers.parse(&POLICY, str::parse)?.unwrap_or(defaults.policy),
         models: models::model_table(layers)?,
@@ -100,12 +99,20 @@ pub(crate) fn layers_for_child(layers: SettingLayers, caller: &CallerEnv) -> Res
 
 /// Returns true if the Anthropic upstream is Anthropic's own API.
 pub(crate) fn is_official_anthropic(settings: &ProxySettings) -> bool {
-    ANTHROPIC.default.is_some_and(|url| settings.anthropic.to_string() == url)
+    let upstream = settings.upstreams.named(ANTHROPIC.name);
+    ANTHROPIC.default.is_some_and(|url| upstream.is_some_and(|upstream| upstream.to_string() == url))
 }
 
-/// Returns the URL of a provider: its own, or the one for all formats of the same or a stronger source.
-fn upstream(layers: &SettingLayers, provider: &'static Setting) -> Result<Option<UpstreamUrl>> {
-    layers.get_or(provider, &UPSTREAM).map(|url| url.parse(str::parse)).transpose()
+/// Returns the URLs of the providers. That of an API is its own setting, or the one for all APIs of the same or a stronger
+/// source.
+fn upstreams(layers: &SettingLayers) -> Result<Upstreams> {
+    let mut upstreams = Upstreams::default();
+    for family in Upstreams::families() {
+        if let Some(url) = layers.get_or(find_setting(family.name).unwrap_or(&UPSTREAM), &UPSTREAM) {
+            upstreams.set(family, url.parse(str::parse)?);
+        }
+    }
+    Ok(upstreams)
 }
 
 /// Returns the entries of a list that is separated by commas.
@@ -150,6 +157,10 @@ mod tests {
         resolve(&SettingLayers::from_toml(files).unwrap())
     }
 
+    fn upstream_of(settings: &ProxySettings, name: &str) -> String {
+        settings.upstreams.named(name).unwrap().to_string()
+    }
+
     fn error_of(file: &str) -> String {
         resolve_toml(&[file]).unwrap_err().to_string()
     }
@@ -167,7 +178,7 @@ mod tests {
         );
         assert_eq!(settings.summary_mode, SummaryMode::Prepared);
         assert_eq!(settings.summary_model.as_deref(), Some("m"));
-        assert_eq!(settings.openai.to_string(), "https://api.openai.com");
+        assert_eq!(upstream_of(&settings, "openai"), "https://api.openai.com");
     }
 
     /// The defaults of the table are those of the library.
@@ -199,11 +210,11 @@ mod tests {
     fn upstream_applies_to_all_formats_unless_overridden() {
         let settings = resolve_toml(&["upstream = \"http://a\"\nanthropic = \"http://b\""]).unwrap();
         assert_eq!(
-            (settings.openai.to_string(), settings.anthropic.to_string()),
+            (upstream_of(&settings, "openai"), upstream_of(&settings, "anthropic")),
             ("http://a".into(), "http://b".into())
         );
         let settings = resolve_toml(&["upstream = \"http://a\"", "anthropic = \"http://b\""]).unwrap();
-        assert_eq!(settings.anthropic.to_string(), "http://a");
+        assert_eq!(upstream_of(&settings, "anthropic"), "http://a");
     }
 
     #[test]

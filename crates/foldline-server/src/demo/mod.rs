@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 
 use crate::demo::agent::{ScriptedAgent, TurnOutcome};
 use crate::demo::provider::{AbortOnDrop, ReceivedPrompt, ScriptedProvider};
-use crate::proxy::{Proxy, ProxySettings, ProxyStats};
+use crate::proxy::{Proxy, ProxySettings, ProxyStats, Upstreams};
 
 pub use crate::demo::constants::{DEMO_MODEL, DemoError, WINDOW_TOKENS};
 
@@ -198,8 +198,7 @@ impl DemoRunner {
         let provider = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
         let upstream: crate::proxy::UpstreamUrl = format!("http://{}", provider.address).parse()?;
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
-        let settings =
-            ProxySettings { listen, openai: upstream.clone(), anthropic: upstream, ..ProxySettings::default() };
+        let settings = ProxySettings { listen, upstreams: Upstreams::all_at(&upstream), ..ProxySettings::default() };
         let proxy = Proxy::bind(settings, Some(archive)).await?;
         let (base_url, stats) = (format!("http://{}", proxy.address()), proxy.stats_handle());
         let (stop, stopped) = oneshot::channel::<()>();

@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use foldline::wire::EndpointPurpose;
 use hyper::http::request::Parts;
 
 use crate::proxy::accounting::{record_turn, record_upstream_error};
@@ -15,7 +16,7 @@ use crate::proxy::downstream::headers;
 use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::downstream::open_request::OpenRequest;
 use crate::proxy::downstream::request_body::RequestBody;
-use crate::proxy::downstream::route::{RequestKind, RequestPurpose, RequestRoute};
+use crate::proxy::downstream::route::{RequestKind, RequestRoute};
 use crate::proxy::fold::prepare::{FoldJob, HistoryView, PreparedRequest, Refold, prepare};
 use crate::proxy::fold::summaries::summarize_if_due;
 use crate::proxy::reply::reply;
@@ -48,7 +49,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let open = OpenRequest::admit(&state).await.ok_or(ErrorCause::NoSlot)?;
 
     let route = RequestRoute::for_request(&parts);
-    let uri = state.settings.upstream(route.upstream).uri(&route.path).map_err(|_| ErrorCause::InvalidPath)?;
+    let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;
     if let Some(key) = ForeignKey::find(&parts.headers, &uri) {
         return Err(ErrorCause::ForeignKey(key).into());
     }
@@ -69,7 +70,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
         if probe_window(&state, prepared.as_ref(), &parts.headers).await {
             prepared = prepare(&state, &job, None).await;
         }
-        if purpose == RequestPurpose::Turn && summarize_if_due(&state, prepared.as_mut(), &parts.headers, &uri).await {
+        if purpose == EndpointPurpose::Turn && summarize_if_due(&state, prepared.as_mut(), &parts.headers, &uri).await {
             prepared = prepare(&state, &job, Some(Refold::WithSummary)).await;
         }
     }
@@ -77,7 +78,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let (body, form) = outgoing_body(state.settings.mode, prepared.as_ref(), body);
     headers::prepare_buffered_for_upstream(&mut parts.headers, form);
     let mut request = UpstreamRequest { method: parts.method, uri, headers: parts.headers, body };
-    if purpose == RequestPurpose::Turn {
+    if purpose == EndpointPurpose::Turn {
         record_turn(&state, format.name(), form, prepared.as_ref(), received_at.elapsed());
     }
     let sent = send(&state, format, &mut request, prepared.as_mut(), Retries::Overflow).await;
@@ -100,7 +101,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
     let body = body.decoded.clone()?;
     let tenant = state.tenants.identify(parts).ok()?;
     let history = HistoryView::Client;
-    Some(Arc::new(FoldJob { format, purpose, upstream: route.upstream, tenant, session, body, history }))
+    Some(Arc::new(FoldJob { format, purpose, family: route.family, tenant, session, body, history }))
 }
 
 /// Returns the bytes to send, and their form.

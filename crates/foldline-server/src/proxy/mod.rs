@@ -61,4 +61,6 @@ pub use crate::proxy::downstream::auth::{AccessToken, BadToken};
 pub use crate::proxy::downstream::listener::Proxy;
 pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::TlsFiles;
-pub use settings::{InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, Timeouts, UpstreamUrl};
+pub use settings::{
+    InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, Timeouts, UpstreamUrl, Upstreams,
+};

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use foldline::wire::{ApiFamily, Dialect};
 use foldline::{ModelTable, Policy, Tokens};
 use foldline_archive::Namespace;
 use hyper::Uri;
@@ -41,10 +42,8 @@ pub struct ProxySettings {
     pub namespace: Namespace,
     /// Certificate and key, if the proxy terminates TLS.
     pub tls: Option<TlsFiles>,
-    /// Provider of Chat Completions and Responses.
-    pub openai: UpstreamUrl,
-    /// Provider of Anthropic Messages.
-    pub anthropic: UpstreamUrl,
+    /// Providers, one for each API.
+    pub upstreams: Upstreams,
     /// Treatment of requests.
     pub mode: ProxyMode,
     /// Fold policy: what may be folded, and when.
@@ -65,20 +64,67 @@ pub struct ProxySettings {
     pub timeouts: Timeouts,
 }
 
-/// One of the two upstreams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum UpstreamKind {
-    OpenAi,
-    Anthropic,
+/// The base URLs of the providers, one for each API that a dialect belongs to.
+///
+/// ```
+/// use foldline::wire::Format;
+/// use foldline_server::proxy::Upstreams;
+///
+/// let family = Format::Anthropic.dialect().family;
+/// let mut upstreams = Upstreams::default();
+/// assert_eq!(upstreams.get(family).to_string(), family.default_url);
+/// upstreams.set(family, "http://127.0.0.1:8080".parse()?);
+/// assert!(upstreams.get(family).is_loopback());
+/// # Ok::<(), foldline_server::proxy::InvalidUpstreamUrl>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstreams(Vec<(&'static ApiFamily, UpstreamUrl)>);
+
+impl Default for Upstreams {
+    fn default() -> Self {
+        let official = |family: &ApiFamily| family.default_url.parse().expect("official provider URLs are valid");
+        Self(Self::families().into_iter().map(|family| (family, official(family))).collect())
+    }
 }
 
-impl ProxySettings {
-    /// Returns the URL of an upstream.
-    pub(crate) fn upstream(&self, kind: UpstreamKind) -> &UpstreamUrl {
-        match kind {
-            UpstreamKind::OpenAi => &self.openai,
-            UpstreamKind::Anthropic => &self.anthropic,
+impl Upstreams {
+    /// Returns all APIs, in the order of the dialects.
+    pub fn families() -> Vec<&'static ApiFamily> {
+        let mut families: Vec<&'static ApiFamily> = Vec::new();
+        for family in Dialect::all().map(|dialect| dialect.family) {
+            if !families.contains(&family) {
+                families.push(family);
+            }
         }
+        families
+    }
+
+    /// Uses one provider for all APIs.
+    pub fn all_at(url: &UpstreamUrl) -> Self {
+        Self(Self::families().into_iter().map(|family| (family, url.clone())).collect())
+    }
+
+    /// Returns the provider of an API.
+    pub fn get(&self, family: &ApiFamily) -> &UpstreamUrl {
+        let found = self.0.iter().find(|(known, _)| *known == family);
+        &found.expect("every API of a dialect has an upstream").1
+    }
+
+    /// Returns the provider of the API with this name.
+    pub fn named(&self, name: &str) -> Option<&UpstreamUrl> {
+        self.iter().find(|(family, _)| family.name == name).map(|(_, url)| url)
+    }
+
+    /// Sets the provider of an API.
+    pub fn set(&mut self, family: &ApiFamily, url: UpstreamUrl) {
+        if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| *known == family) {
+            *known = url;
+        }
+    }
+
+    /// Returns all APIs with their providers.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static ApiFamily, &UpstreamUrl)> {
+        self.0.iter().map(|(family, url)| (*family, url))
     }
 }
 
@@ -168,7 +214,6 @@ pub struct InvalidUpstreamUrl(String);
 
 impl Default for ProxySettings {
     fn default() -> Self {
-        let official = |url: &str| url.parse().expect("official provider URLs are valid");
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
             tokens: Vec::new(),
@@ -177,8 +222,7 @@ impl Default for ProxySettings {
             tenancy: None,
             namespace: Namespace::local(),
             tls: None,
-            openai: official("https://api.openai.com"),
-            anthropic: official("https://api.anthropic.com"),
+            upstreams: Upstreams::default(),
             mode: ProxyMode::Fold,
             policy: Policy::default(),
             models: Cow::Borrowed(ModelTable::builtin()),
@@ -252,6 +296,14 @@ impl UpstreamUrl {
         let rest = version.and_then(|version| path_and_query.strip_prefix('/')?.strip_prefix(version));
         let rest = rest.filter(|rest| rest.starts_with('/')).unwrap_or(path_and_query);
         self.server_uri(&format!("{}{rest}", self.path))
+    }
+
+    /// Returns the URI of a path that carries a conversation. Some clients leave the API version out of the path, because
+    /// they expect it in the base URL; a provider without a path in its URL needs it.
+    pub(crate) fn conversation_uri(&self, path_and_query: &str) -> Result<Uri, hyper::http::Error> {
+        let first = path_and_query.trim_start_matches('/').split(['/', '?']).next().unwrap_or_default();
+        let is_unversioned = self.path.is_empty() && matches!(first, "messages" | "chat" | "responses");
+        if is_unversioned { self.uri(&format!("{}{path_and_query}", self.version())) } else { self.uri(path_and_query) }
     }
 
     /// Returns the URI of a path of the server itself, outside the API's base path.
@@ -343,6 +395,23 @@ mod tests {
         assert_eq!(uri("https://a/v1", "/v1beta/models"), "https://a/v1/v1beta/models");
         assert_eq!(uri("http://[::1]:1", "/"), "http://[::1]:1/");
         assert_eq!(uri("http://a", "/a%2Fb//c/../d"), "http://a/a%2Fb//c/../d");
+    }
+
+    /// The Vercel AI SDK reads the base URL of Anthropic as one with `/v1`.
+    #[test]
+    fn missing_api_version_is_added() {
+        let uri = |base: &str, path: &str| {
+            let upstream = base.parse::<UpstreamUrl>().unwrap();
+            upstream.conversation_uri(path).unwrap().to_string()
+        };
+        assert_eq!(uri("https://a", "/messages?beta=true"), "https://a/v1/messages?beta=true");
+        assert_eq!(uri("https://a", "/v1/messages"), "https://a/v1/messages");
+        assert_eq!(uri("https://a/v1", "/messages"), "https://a/v1/messages");
+        assert_eq!(uri("https://a/api/codex", "/responses"), "https://a/api/codex/responses");
+        assert_eq!(
+            uri("https://a", "/openai/deployments/d/chat/completions"),
+            "https://a/openai/deployments/d/chat/completions"
+        );
     }
 
     #[test]

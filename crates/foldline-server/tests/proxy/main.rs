@@ -20,6 +20,7 @@ mod stored_responses;
 mod summaries;
 mod support;
 mod tenants;
+mod tool_limits;
 mod unfold_tool;
 mod upstream_errors;
 mod web_pages;

@@ -11,7 +11,7 @@ use foldline::laws;
 use foldline::laws::LawProfile;
 use foldline::wire::{Format, Request as Wire};
 use foldline_archive::Archive;
-use foldline_server::proxy::{Proxy, ProxySettings};
+use foldline_server::proxy::{Proxy, ProxySettings, Upstreams};
 use futures_util::stream::{self, StreamExt};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -144,7 +144,7 @@ impl ClientResponse {
 /// Starts a proxy in front of a server at `upstream`, without the other parts of a harness.
 pub(crate) async fn start_proxy(upstream: SocketAddr, settings: ProxySettings) -> SocketAddr {
     let base = format!("http://{upstream}").parse::<foldline_server::proxy::UpstreamUrl>().unwrap();
-    let settings = ProxySettings { openai: base.clone(), anthropic: base, ..settings };
+    let settings = ProxySettings { upstreams: Upstreams::all_at(&base), ..settings };
     let proxy = Proxy::bind(settings, None).await.unwrap();
     let address = proxy.address();
     tokio::spawn(proxy.run(std::future::pending()));
@@ -189,7 +189,7 @@ impl ProxyHarness {
         let (received, violations) = <(Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<Vec<String>>>)>::default();
         let upstream = start_upstream(received.clone(), violations.clone(), Arc::new(reply)).await;
         let base = format!("http://{upstream}").parse::<foldline_server::proxy::UpstreamUrl>().unwrap();
-        let settings = ProxySettings { openai: base.clone(), anthropic: base, ..settings };
+        let settings = ProxySettings { upstreams: Upstreams::all_at(&base), ..settings };
         let proxy = Proxy::bind(settings, archive).await.unwrap();
         let address = proxy.address();
         let (stop, stopping) = oneshot::channel();

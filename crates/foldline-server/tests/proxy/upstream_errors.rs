@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use foldline_server::proxy::{ProxySettings, Timeouts};
+use foldline_server::proxy::{ProxySettings, Timeouts, Upstreams};
 use http_body_util::{BodyExt, Full};
 
 use crate::support::{ProxyHarness, StreamPiece, UpstreamReply, settings};
@@ -45,7 +45,9 @@ async fn unreachable_upstream_returns_502() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let base: foldline_server::proxy::UpstreamUrl = format!("http://{gone}").parse().unwrap();
     let proxy =
-        foldline_server::proxy::Proxy::bind(ProxySettings { anthropic: base, ..settings() }, None).await.unwrap();
+        foldline_server::proxy::Proxy::bind(ProxySettings { upstreams: Upstreams::all_at(&base), ..settings() }, None)
+            .await
+            .unwrap();
     let address = proxy.address();
     tokio::spawn(proxy.run(std::future::pending()));
     let mut harness = ProxyHarness::start(settings(), None, |_| UpstreamReply::Disconnect).await;
@@ -194,7 +196,7 @@ async fn closed_keep_alive_connection_is_reopened() {
     });
     let upstream: foldline_server::proxy::UpstreamUrl = base.parse().unwrap();
     let proxy = foldline_server::proxy::Proxy::bind(
-        ProxySettings { anthropic: upstream.clone(), openai: upstream, window: Some(100_000), ..settings() },
+        ProxySettings { upstreams: Upstreams::all_at(&upstream), window: Some(100_000), ..settings() },
         None,
     );
     let proxy = proxy.await.unwrap();

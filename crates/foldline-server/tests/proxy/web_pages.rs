@@ -152,8 +152,8 @@ async fn key_of_one_provider_never_travels_to_another() {
     harness.proxy = proxy.address();
     tokio::spawn(proxy.run(std::future::pending()));
     for (path, name, value, issuer) in [
-        ("/v1beta/models/gemini-3-pro:generateContent", "x-goog-api-key", "AIzaSy0123456789abcdef", "Google"),
-        ("/v1beta/models/gemini-3-pro:generateContent?key=AIzaSy01234", "accept", "*/*", "Google"),
+        ("/v1/chat/completions", "x-goog-api-key", "AIzaSy0123456789abcdef", "Google"),
+        ("/v1/chat/completions?key=AIzaSy01234", "accept", "*/*", "Google"),
         ("/v1/chat/completions", "authorization", "Bearer sk-ant-api03-0123456789", "Anthropic"),
         ("/v1/messages", "x-api-key", "sk-proj-0123456789abcdef", "OpenAI"),
     ] {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use foldline::wire::Format;
 use foldline_server::proxy::{Proxy, ProxySettings, Timeouts, probe};
 use tokio::process::Command;
 use tokio::sync::oneshot;
@@ -69,7 +70,8 @@ impl RunCommand {
         let archive = archive::open_for_mode(&layers, settings.mode)?;
         let archive_handle = archive.clone();
         let ended = runtime.block_on(async {
-            let (mode, version) = (settings.mode, settings.openai.version().to_owned());
+            let (mode, version) =
+                (settings.mode, settings.upstreams.get(Format::OpenAiChat.dialect().family).version().to_owned());
             let (listen, is_official_anthropic) = (settings.listen, proxy::is_official_anthropic(&settings));
             let proxy =
                 Proxy::bind(settings, archive).await.with_context(|| format!("could not listen on {listen}"))?;

@@ -45,16 +45,16 @@ pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts) -> 
 }
 
 async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
-    let ProxySettings { openai, anthropic, timeouts, .. } = &proxy.settings;
+    let ProxySettings { upstreams, timeouts, .. } = &proxy.settings;
     // A monitor without credentials belongs to no tenant, and gets no learned windows.
     let learned =
         proxy.tenants.identify(&parts).map(|tenant| proxy.models.learned_windows(tenant.key)).unwrap_or_default();
-    let learned = learned.into_iter().map(|ModelWindow { model, side, window }| {
+    let learned = learned.into_iter().map(|ModelWindow { model, family, window }| {
         let age = window.learned_at.elapsed();
         let expires = (window.evidence != WindowEvidence::ServerReport).then(|| timeouts.learned.saturating_sub(age));
         json!({
             "model": model,
-            "upstream": proxy.settings.upstream(side).to_string(),
+            "upstream": upstreams.get(family).to_string(),
             "tokens": window.tokens,
             "bounds": window.bounds,
             "evidence": window.evidence,
@@ -63,14 +63,15 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
         })
     });
     let errors = stats::upstream_errors(&proxy.metrics);
-    let health = json!({
+    let mut health = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
-        "openai": openai.to_string(),
-        "anthropic": anthropic.to_string(),
         "upstream_errors": { "4xx": errors.client, "5xx": errors.server, "none": errors.no_response },
         "learned_windows": learned.collect::<Vec<_>>(),
     });
+    for (family, url) in upstreams.iter() {
+        health[family.name] = url.to_string().into();
+    }
     json_response(StatusCode::OK, &health)
 }
 

@@ -88,8 +88,7 @@ pub(crate) fn upstream_errors(metrics: &ProxyMetrics) -> UpstreamErrors {
 }
 
 fn conversation_requests(metrics: &ProxyMetrics) -> u64 {
-    let formats = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
-    let outcomes = formats.iter().flat_map(|format| {
+    let outcomes = Format::all().flat_map(|format| {
         let format = format.name();
         ["unmodified", "folded"].map(|sent| RequestLabels { format, sent })
     });

@@ -5,7 +5,6 @@ use axum::response::{IntoResponse, Response};
 use foldline::wire::Format;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
-use serde_json::json;
 
 use crate::proxy::downstream::request_body::BodyError;
 use crate::proxy::downstream::request_check::RequestFault;
@@ -108,21 +107,9 @@ impl IntoResponse for RequestError {
 
 /// Returns an error response of the proxy.
 pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &str) -> Response {
-    let kind = match status {
-        // `overloaded_error` exists only in Anthropic's API.
-        StatusCode::SERVICE_UNAVAILABLE if format != Some(Format::Anthropic) => "server_error",
-        StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
-        StatusCode::UNAUTHORIZED => "authentication_error",
-        status if status.is_client_error() => "invalid_request_error",
-        StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
-        _ => "api_error",
-    };
-    let message = format!("foldline: {message}");
-    let body = match format {
-        Some(Format::Anthropic) => json!({ "type": "error", "error": { "type": kind, "message": message } }),
-        _ => json!({ "error": { "message": message, "type": kind, "param": null, "code": null } }),
-    };
-    let mut response = (status, Body::from(body.to_string())).into_response();
+    let dialect = format.unwrap_or(Format::OpenAiChat).dialect();
+    let body = dialect.error_body(status.as_u16(), &format!("foldline: {message}"));
+    let mut response = (status, Body::from(body)).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response

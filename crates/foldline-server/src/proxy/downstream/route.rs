@@ -1,18 +1,19 @@
 //! The upstream and the dialect of a request.
 //!
-//! A request cannot choose an arbitrary upstream: the settings name two, and the path (or, for paths that both have, a
-//! header of the Anthropic API) selects one of them. Nothing else is considered.
+//! A request cannot choose an arbitrary upstream: the settings name one for each API, and the path (or, for paths that
+//! several APIs have, a header that only clients of one send) selects one of them. Nothing else is considered.
 
-use foldline::wire::Format;
+use foldline::wire::{ApiFamily, Dialect, EndpointPurpose, Format};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Method};
+use hyper::{HeaderMap, Method, Uri};
 
-use crate::proxy::settings::UpstreamKind;
+use crate::proxy::settings::Upstreams;
 
 /// The route of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestRoute {
-    pub(crate) upstream: UpstreamKind,
+    /// API whose upstream gets the request.
+    pub(crate) family: &'static ApiFamily,
     /// Path and query at the provider.
     pub(crate) path: String,
     pub(crate) kind: RequestKind,
@@ -22,75 +23,55 @@ pub(crate) struct RequestRoute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     /// A request that carries a conversation.
-    Conversation(Format, RequestPurpose),
+    Conversation(Format, EndpointPurpose),
     /// A WebSocket upgrade, over which a conversation would arrive in increments.
     WebSocket,
     /// Anything else.
     Other,
 }
 
-/// The purpose of a request that carries a conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestPurpose {
-    /// The model continues the conversation.
-    Turn,
-    /// The tokens of the conversation are counted; it may exceed the window.
-    CountTokens,
-}
-
 impl RequestRoute {
     /// Returns the route of a request, by its method, path and headers.
     pub(crate) fn for_request(parts: &Parts) -> Self {
         let full_path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let (named, path) =
-            match (strip_route_prefix(full_path, "/openai"), strip_route_prefix(full_path, "/anthropic")) {
-                (Some(path), _) => (Some(UpstreamKind::OpenAi), path),
-                (_, Some(path)) => (Some(UpstreamKind::Anthropic), path),
-                _ => (None, full_path),
-            };
-        let kind = RequestKind::for_path(parts, path.split('?').next().unwrap_or(path));
-        let upstream = named.unwrap_or(match kind {
-            RequestKind::Conversation(Format::Anthropic, _) => UpstreamKind::Anthropic,
-            RequestKind::Conversation(..) | RequestKind::WebSocket => UpstreamKind::OpenAi,
-            RequestKind::Other if has_anthropic_headers(&parts.headers) => UpstreamKind::Anthropic,
-            RequestKind::Other => UpstreamKind::OpenAi,
-        });
-        Self { upstream, path: path.to_owned(), kind }
+        let families = Upstreams::families();
+        let named = families.iter().find_map(|family| Some((*family, strip_family(full_path, family)?)));
+        let path = named.map_or(full_path, |(_, path)| path);
+        let dialect = Dialect::for_path(path);
+        let kind = match dialect {
+            Some((dialect, endpoint)) if parts.method == Method::POST => {
+                RequestKind::Conversation(dialect.format, endpoint.purpose)
+            }
+            Some(_) if parts.method == Method::GET && parts.headers.contains_key("sec-websocket-key") => {
+                RequestKind::WebSocket
+            }
+            _ => RequestKind::Other,
+        };
+        let by_dialect = dialect.map(|(dialect, _)| dialect.family).filter(|_| kind != RequestKind::Other);
+        let by_header = || families.iter().copied().find(|family| has_distinctive_header(&parts.headers, family));
+        let family = named.map(|(family, _)| family).or(by_dialect).or_else(by_header);
+        let default = || Format::OpenAiChat.dialect().family;
+        Self { family: family.unwrap_or_else(default), path: path.to_owned(), kind }
     }
-}
 
-impl RequestKind {
-    fn for_path(parts: &Parts, path: &str) -> Self {
-        use RequestPurpose::{CountTokens, Turn};
-        let ends =
-            |end: &str| path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with("/v1"));
-        let is_post = parts.method == Method::POST;
-        if parts.method == Method::GET && ends("/responses") && parts.headers.contains_key("sec-websocket-key") {
-            RequestKind::WebSocket
-        } else if is_post && path.ends_with("/chat/completions") {
-            RequestKind::Conversation(Format::OpenAiChat, Turn)
-        } else if is_post && ends("/responses") {
-            RequestKind::Conversation(Format::OpenAiResponses, Turn)
-        } else if is_post && ends("/messages") {
-            RequestKind::Conversation(Format::Anthropic, Turn)
-        } else if is_post && ends("/messages/count_tokens") {
-            RequestKind::Conversation(Format::Anthropic, CountTokens)
-        } else {
-            RequestKind::Other
+    /// Returns the URI of the request at its upstream.
+    pub(crate) fn uri(&self, upstreams: &Upstreams) -> Result<Uri, hyper::http::Error> {
+        let upstream = upstreams.get(self.family);
+        match self.kind {
+            RequestKind::Conversation(..) => upstream.conversation_uri(&self.path),
+            RequestKind::WebSocket | RequestKind::Other => upstream.uri(&self.path),
         }
     }
 }
 
-/// Strips the route prefix from a path. Azure's own paths start with `/openai` as well; the prefix is ours only if a
+/// Strips the name of an API from a path. Azure's own paths start with `/openai` as well; the name is a route only if a
 /// version follows it.
-fn strip_route_prefix<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
-    path.strip_prefix(prefix).filter(|rest| rest.starts_with("/v1/"))
+fn strip_family<'p>(path: &'p str, family: &ApiFamily) -> Option<&'p str> {
+    path.strip_prefix('/')?.strip_prefix(family.name).filter(|rest| rest.starts_with("/v1"))
 }
 
-fn has_anthropic_headers(headers: &HeaderMap) -> bool {
-    ["anthropic-version", "anthropic-beta", "x-api-key", "x-claude-code-session-id"]
-        .iter()
-        .any(|name| headers.contains_key(*name))
+fn has_distinctive_header(headers: &HeaderMap, family: &ApiFamily) -> bool {
+    family.distinctive_headers.iter().any(|name| headers.contains_key(*name))
 }
 
 #[cfg(test)]
@@ -98,27 +79,27 @@ mod tests {
     use super::*;
     use hyper::Request;
 
-    fn route(method: &str, uri: &str, header: &str) -> (UpstreamKind, String, RequestKind) {
+    fn route(method: &str, uri: &str, header: &str) -> (&'static str, String, RequestKind) {
         let mut request = Request::builder().method(method).uri(uri);
         if !header.is_empty() {
             request = request.header(header, "x");
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let RequestRoute { upstream, path, kind } = RequestRoute::for_request(&parts);
-        (upstream, path, kind)
+        let RequestRoute { family, path, kind } = RequestRoute::for_request(&parts);
+        (family.name, path, kind)
     }
 
     #[test]
     fn paths_select_upstream_and_request_kind() {
+        use EndpointPurpose::Turn;
         use Format::{Anthropic, OpenAiChat, OpenAiResponses};
-        use RequestPurpose::Turn;
-        use UpstreamKind::OpenAi;
+        const OPENAI: &str = "openai";
         for (method, uri, header, upstream, path, kind) in [
             (
                 "POST",
                 "/v1/chat/completions",
                 "",
-                OpenAi,
+                OPENAI,
                 "/v1/chat/completions",
                 RequestKind::Conversation(OpenAiChat, Turn),
             ),
@@ -126,17 +107,17 @@ mod tests {
                 "POST",
                 "/openai/v1/responses",
                 "",
-                OpenAi,
+                OPENAI,
                 "/v1/responses",
                 RequestKind::Conversation(OpenAiResponses, Turn),
             ),
-            ("POST", "/responses", "", OpenAi, "/responses", RequestKind::Conversation(OpenAiResponses, Turn)),
-            ("POST", "/v1/responses/compact", "", OpenAi, "/v1/responses/compact", RequestKind::Other),
+            ("POST", "/responses", "", OPENAI, "/responses", RequestKind::Conversation(OpenAiResponses, Turn)),
+            ("POST", "/v1/responses/compact", "", OPENAI, "/v1/responses/compact", RequestKind::Other),
             (
                 "POST",
                 "/v1/messages?beta=true",
                 "",
-                UpstreamKind::Anthropic,
+                "anthropic",
                 "/v1/messages?beta=true",
                 RequestKind::Conversation(Anthropic, Turn),
             ),
@@ -144,7 +125,7 @@ mod tests {
                 "POST",
                 "/anthropic/v1/messages",
                 "",
-                UpstreamKind::Anthropic,
+                "anthropic",
                 "/v1/messages",
                 RequestKind::Conversation(Anthropic, Turn),
             ),
@@ -152,24 +133,24 @@ mod tests {
                 "POST",
                 "/v1/messages/count_tokens",
                 "",
-                UpstreamKind::Anthropic,
+                "anthropic",
                 "/v1/messages/count_tokens",
-                RequestKind::Conversation(Anthropic, RequestPurpose::CountTokens),
+                RequestKind::Conversation(Anthropic, EndpointPurpose::CountTokens),
             ),
-            ("GET", "/v1/models", "", OpenAi, "/v1/models", RequestKind::Other),
-            ("GET", "/v1/models", "anthropic-version", UpstreamKind::Anthropic, "/v1/models", RequestKind::Other),
-            ("GET", "/v1/responses", "sec-websocket-key", OpenAi, "/v1/responses", RequestKind::WebSocket),
-            ("GET", "/v1/responses/resp_1", "", OpenAi, "/v1/responses/resp_1", RequestKind::Other),
-            ("HEAD", "/", "", OpenAi, "/", RequestKind::Other),
+            ("GET", "/v1/models", "", OPENAI, "/v1/models", RequestKind::Other),
+            ("GET", "/v1/models", "anthropic-version", "anthropic", "/v1/models", RequestKind::Other),
+            ("GET", "/v1/responses", "sec-websocket-key", OPENAI, "/v1/responses", RequestKind::WebSocket),
+            ("GET", "/v1/responses/resp_1", "", OPENAI, "/v1/responses/resp_1", RequestKind::Other),
+            ("HEAD", "/", "", OPENAI, "/", RequestKind::Other),
             (
                 "POST",
                 "/openai/deployments/d/chat/completions?api-version=1",
                 "",
-                OpenAi,
+                OPENAI,
                 "/openai/deployments/d/chat/completions?api-version=1",
                 RequestKind::Conversation(OpenAiChat, Turn),
             ),
-            ("POST", "/v1/threads/t/messages", "", OpenAi, "/v1/threads/t/messages", RequestKind::Other),
+            ("POST", "/v1/threads/t/messages", "", OPENAI, "/v1/threads/t/messages", RequestKind::Other),
         ] {
             assert_eq!(route(method, uri, header), (upstream, path.to_owned(), kind), "{method} {uri} {header}");
         }

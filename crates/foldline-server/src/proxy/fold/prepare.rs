@@ -8,27 +8,26 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use foldline::laws::{LawProfile, ServerKind};
-use foldline::wire::{Format, ReportedId, Request};
+use foldline::wire::{ApiFamily, EndpointPurpose, Format, ReportedId, Request};
 use foldline::{
-    CancelFlag, Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore, Tokens, apply_from,
-    model_name,
+    CancelFlag, Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore, Tokens,
+    apply_with_state, model_name,
 };
 use foldline_archive::TenantArchive;
 use hyper::http::uri::Scheme;
 
 use crate::proxy::admin::metrics::PassLabels;
-use crate::proxy::downstream::route::RequestPurpose;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
 use crate::proxy::fold::budget::{BudgetChoice, TightBudget};
 use crate::proxy::fold::fold_events::{record_crease, record_event};
 use crate::proxy::fold::hidden_history::{HiddenRoundsLog, restored_body};
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::session_cache::CachedState;
+use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
 use crate::proxy::fold::session_facts::{SessionFacts, session_name};
 use crate::proxy::fold::summary_job::{SummaryJob, is_summary_due, target_ratio};
 use crate::proxy::fold::tenant::Tenant;
-use crate::proxy::settings::{ProxyMode, SummaryMode, UpstreamKind, UpstreamUrl};
+use crate::proxy::settings::{ProxyMode, SummaryMode, UpstreamUrl};
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
 use crate::proxy::upstream::models::UpstreamModel;
@@ -37,8 +36,8 @@ use crate::proxy::upstream::models::UpstreamModel;
 #[derive(Clone)]
 pub(crate) struct FoldJob {
     pub(crate) format: Format,
-    pub(crate) purpose: RequestPurpose,
-    pub(crate) upstream: UpstreamKind,
+    pub(crate) purpose: EndpointPurpose,
+    pub(crate) family: &'static ApiFamily,
     pub(crate) tenant: Tenant,
     /// Session name sent by the client.
     pub(crate) session: Option<String>,
@@ -152,15 +151,13 @@ fn prepare_blocking(
             (request, prefixes)
         }
     };
-    let may_offer_tool = state.settings.offer_unfold_tool && state.settings.mode == ProxyMode::Fold;
-    // The originals must be in an archive.
-    let request = match may_offer_tool && job.tenant.archive.is_some() {
+    let request = match offers_tool(state, &job, &session, &request) {
         true => request.with_injected_tool(&UNFOLD_TOOL),
         false => request,
     };
     let inputs = FoldInputs {
-        profile: law_profile(&request, state.settings.upstream(job.upstream)),
-        model: state.models.get(job.tenant.key, job.upstream, &session.model_name),
+        profile: law_profile(&request, state.settings.upstreams.get(job.family)),
+        model: state.models.get(job.tenant.key, job.family, &session.model_name),
         request,
         prefixes,
         session,
@@ -177,7 +174,22 @@ fn prepare_blocking(
         }
         result => result,
     };
-    prepared.inspect_err(|error| report_failure(state, error, &inputs.session.model_name)).ok()
+    match prepared.inspect_err(|error| report_failure(state, error, &inputs.session.model_name)) {
+        Ok(prepared) => Some(prepared),
+        Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => None,
+        Err(_) => inputs.unfolded(state),
+    }
+}
+
+/// Returns true if the unfold tool is offered in a request. The originals must be in an archive.
+fn offers_tool(state: &AppState, job: &FoldJob, session: &IdentifiedSession, request: &Request<'_>) -> bool {
+    let may_offer = state.settings.offer_unfold_tool && job.tenant.archive.is_some();
+    let is_known = state.settings.mode == ProxyMode::Fold && !request.conversation().tools.is_empty();
+    match session.continued {
+        // The provider has the history, and only this request has the tools.
+        Some(_) => is_known && may_offer,
+        None => is_known && session.facts.has_tool(may_offer),
+    }
 }
 
 /// Reports why a request is forwarded unmodified.
@@ -299,9 +311,18 @@ impl FoldInputs<'_> {
         }
         let max_output = model.reserved_output(request);
         let budget = self.choose_budget(state, refold, max_output);
+        // A failure is remembered for its budget; with another one everything is decided again.
+        let mut cached =
+            cached.filter(|cached| cached.failure.as_ref().is_none_or(|failure| failure.budget == budget.tokens));
         // The decision for this same request is kept, unless the budget has changed or a summary was waited for.
         let is_decided = cached.as_ref().is_some_and(|cached| cached.state.len() == prefixes.len());
         let is_open = !is_decided || budget.is_changed || refold == Some(Refold::WithSummary);
+        if let Some(cached) = cached.take_if(|cached| cached.failure.is_some() && !is_open)
+            && let Some(FoldFailure { error, .. }) = cached.failure.clone()
+        {
+            state.sessions.insert(prefixes, cached);
+            return Err(error);
+        }
         if state.settings.summary_mode != SummaryMode::Off && mode == ProxyMode::Fold {
             facts.adopt_summary(prefixes, &request.conversation().messages, is_open);
         }
@@ -312,7 +333,7 @@ impl FoldInputs<'_> {
         let (fold_state, stored) = cached.map(|cached| (cached.state, cached.stored)).unwrap_or_default();
         let is_archived = self.session.archive.as_ref().is_none_or(|archive| stored.is_in(archive));
         let is_dropped = is_decided && is_open || !is_archived;
-        let fold_state = if is_dropped { FoldState::default() } else { fold_state };
+        let mut fold_state = if is_dropped { FoldState::default() } else { fold_state };
         let from_scratch = fold_state.is_empty();
         if from_scratch {
             count_in_parallel(request.conversation(), &model.meter, cancel);
@@ -322,10 +343,19 @@ impl FoldInputs<'_> {
         let on_event = |event: FoldEvent| record_event(&state.metrics, self.session.archive.as_ref(), &event);
         let mut ledger = facts.ledger(prefixes);
         ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
-        let mut applied = apply_from(fold_state, request, &options, &ledger, store, &on_event)?;
+        let is_retry = matches!(refold, Some(Refold::WithBudget(_)));
+        let mut applied = match apply_with_state(&mut fold_state, request, &options, &ledger, store, &on_event) {
+            Ok(applied) => applied,
+            Err(error) => {
+                if is_too_large(&error) && !is_retry {
+                    let failure = FoldFailure { budget: budget.tokens, error: error.clone() };
+                    state.sessions.insert(prefixes, CachedState::failed(fold_state, stored, failure));
+                }
+                return Err(error);
+            }
+        };
 
         // The budget of a retry becomes a fact only when the provider accepts it.
-        let is_retry = matches!(refold, Some(Refold::WithBudget(_)));
         if let Some(from) = budget.from.filter(|_| !is_retry) {
             facts.set_budget(prefixes.prefix(from), budget.tokens);
         }
@@ -342,6 +372,21 @@ impl FoldInputs<'_> {
         Ok(prepared)
     }
 
+    /// Returns a request that could not be folded, with the tools and the rounds that the conversation has otherwise; none
+    /// if it is the client's own.
+    fn unfolded(&self, state: &AppState) -> Option<PreparedRequest> {
+        let tool_offered = self.request.has_injected_tool();
+        if state.settings.mode != ProxyMode::Fold || !tool_offered && self.restored.is_none() {
+            return None;
+        }
+        let body = self.request.splice(&[]).ok()?.into_owned();
+        let tokens = self.model.meter.conversation(self.request.conversation());
+        let max_output = self.model.reserved_output(&self.request);
+        let budget = self.model.budget(max_output);
+        let prepared = self.with_body(Some(body.into()), tokens, budget, max_output, &StoredHandles::default());
+        Some(prepared)
+    }
+
     /// Returns the result of a fold; the body is taken out of it.
     fn prepared(
         &self,
@@ -351,28 +396,44 @@ impl FoldInputs<'_> {
         max_output: Option<Tokens>,
         stored: &StoredHandles,
     ) -> PreparedRequest {
-        let Self { session, restored, .. } = self;
-        let tool_offered = self.request.has_injected_tool();
-        let is_changed = applied.folded.is_some() || restored.is_some() || tool_offered;
+        let is_changed = applied.folded.is_some() || self.restored.is_some() || self.request.has_injected_tool();
         let body = std::mem::take(&mut applied.body);
         PreparedRequest {
+            sent_tokens: applied.tokens,
+            fold_count: applied.pass_names().count() as u64,
+            summary_job: self.summary_job(state, applied, budget),
+            ..self.with_body(is_changed.then(|| body.into()), applied.raw_tokens, budget, max_output, stored)
+        }
+    }
+
+    /// Returns a request with this body, without folds.
+    fn with_body(
+        &self,
+        body: Option<Bytes>,
+        tokens: Tokens,
+        budget: Tokens,
+        max_output: Option<Tokens>,
+        stored: &StoredHandles,
+    ) -> PreparedRequest {
+        let Self { session, restored, .. } = self;
+        PreparedRequest {
             job: self.job.clone(),
-            body: is_changed.then(|| body.into()),
+            body,
             unfolded_body: restored.clone().unwrap_or_else(|| self.job.body.clone()),
             pending_sync: None,
-            tool_offered,
+            tool_offered: self.request.has_injected_tool(),
             reported_id: self.reported_id,
             // Hidden rounds belong to the client's own history.
             hidden_rounds: HiddenRoundsLog { facts: session.facts.clone(), prefix: session.prefixes.full() },
             model: self.model.clone(),
             model_name: session.model_name.clone(),
-            received_tokens: applied.raw_tokens,
-            sent_tokens: applied.tokens,
-            fold_count: applied.pass_names().count() as u64,
+            received_tokens: tokens,
+            sent_tokens: tokens,
+            fold_count: 0,
             budget,
             max_output,
             archive: session.archive.clone(),
-            summary_job: self.summary_job(state, applied, budget),
+            summary_job: None,
             tight: None,
             stored: session.continued.clone().unwrap_or_else(|| stored.clone()),
         }
@@ -428,7 +489,9 @@ impl FoldInputs<'_> {
                 ProxyMode::Observe => &state.metrics.would_crease_cost_usd,
                 ProxyMode::Fold | ProxyMode::Off => &state.metrics.crease_cost_usd,
             };
-            cost.inc_by(self.model.dollars(crease.rewrite_cost as f64, state.settings.upstream(self.model.side)));
+            cost.inc_by(
+                self.model.dollars(crease.rewrite_cost as f64, state.settings.upstreams.get(self.model.family)),
+            );
         }
         for (pass, count) in session.facts.count_new_folds(applied.pass_names()) {
             state.metrics.folds.get_or_create(&PassLabels { pass }).inc_by(count);
@@ -453,5 +516,48 @@ impl FoldInputs<'_> {
                 archive: Some(archive),
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::settings::ProxySettings;
+
+    /// The newest user message alone is larger than the window: every turn fails, and is not planned from the start.
+    #[test]
+    fn failed_fold_is_remembered_as_the_state_is() {
+        let state = AppState::new(ProxySettings { window: Some(4_000), ..ProxySettings::default() }, None).unwrap();
+        let body = |turns: usize| {
+            let turn = |at| {
+                format!(
+                    r#"{{"role":"assistant","content":"Answer {at}."}},{{"role":"user","content":"And {at}? {}"}}"#,
+                    "word ".repeat(9_000)
+                )
+            };
+            let turns: String = (0..turns).map(|at| format!(",{}", turn(at))).collect();
+            Bytes::from(format!(r#"{{"model":"gpt-4o","messages":[{{"role":"user","content":"Begin."}}{turns}]}}"#))
+        };
+        let job = |turns| {
+            let headers = hyper::Request::new(()).into_parts().0;
+            Arc::new(FoldJob {
+                format: Format::OpenAiChat,
+                purpose: EndpointPurpose::Turn,
+                family: Format::OpenAiChat.dialect().family,
+                tenant: state.tenants.identify(&headers).unwrap(),
+                session: None,
+                body: body(turns),
+                history: HistoryView::Client,
+            })
+        };
+        for turns in [1, 1, 2] {
+            assert!(prepare_blocking(&state, job(turns), None, &CancelFlag::default()).is_none());
+            let body = body(turns);
+            let request = Request::parse(Format::OpenAiChat, &body).unwrap();
+            let prefixes = IdentifiedSession::new(&state, &job(turns), &request).prefixes;
+            let cached = state.sessions.take(&prefixes).expect("remembered");
+            assert_eq!((cached.state.len(), cached.failure.is_some()), (prefixes.len(), true));
+            state.sessions.insert(&prefixes, cached);
+        }
     }
 }

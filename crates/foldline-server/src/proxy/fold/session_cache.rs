@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldline::FoldState;
+use foldline::{Error, FoldState, Tokens};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::StoredHandles;
@@ -34,12 +34,26 @@ struct CacheShard {
 pub(crate) struct CachedState {
     pub(crate) state: FoldState,
     pub(crate) stored: StoredHandles,
+    /// Set if the conversation could not be folded after these messages.
+    pub(crate) failure: Option<FoldFailure>,
     cached_at: Instant,
+}
+
+/// A conversation that could not be folded to a budget.
+#[derive(Clone, Debug)]
+pub(crate) struct FoldFailure {
+    pub(crate) budget: Tokens,
+    pub(crate) error: Error,
 }
 
 impl CachedState {
     pub(crate) fn new(state: FoldState, stored: StoredHandles) -> Self {
-        Self { state, stored, cached_at: Instant::now() }
+        Self { state, stored, failure: None, cached_at: Instant::now() }
+    }
+
+    /// Returns the state of a conversation that could not be folded, so that it is not planned from the start again.
+    pub(crate) fn failed(state: FoldState, stored: StoredHandles, failure: FoldFailure) -> Self {
+        Self { failure: Some(failure), ..Self::new(state, stored) }
     }
 
     /// Returns the time since the conversation was last sent.

@@ -28,6 +28,8 @@ pub(crate) struct SessionFacts {
     archive: Option<TenantArchive>,
     progress: Mutex<SummaryProgress>,
     fold_counts: Mutex<FoldCounts>,
+    /// Whether the unfold tool is part of the conversation; `None` before the first request with tools.
+    has_tool: Mutex<Option<bool>>,
     /// The budget of a retry that succeeded after a refusal, and its time.
     ceiling: Mutex<Option<(Tokens, Instant)>>,
 }
@@ -66,6 +68,7 @@ const HIDDEN_ROUNDS_KIND: &str = "hidden_rounds";
 const SUMMARY_KIND: &str = "summary";
 const ADOPTED_SUMMARY_KIND: &str = "adopted_summary";
 const HANDLES_KIND: &str = "handles";
+const TOOL_KIND: &str = "tool";
 /// Bytes of the prefix hash at the start of each fingerprint.
 const PREFIX_HASH_BYTES: usize = size_of::<u128>();
 
@@ -73,8 +76,13 @@ impl SessionFacts {
     /// Reads the facts of a session from its ledger.
     pub(crate) fn load(archive: Option<TenantArchive>) -> Self {
         let mut by_prefix: HashMap<u128, PrefixFacts> = HashMap::new();
+        let mut has_tool = None;
         let recorded = archive.as_ref().and_then(|archive| archive.facts().ok()).unwrap_or_default();
         for fact in recorded {
+            if fact.kind == TOOL_KIND {
+                has_tool = Some(fact.payload == [1]);
+                continue;
+            }
             let Some((prefix, _)) = fact.fingerprint.split_first_chunk::<PREFIX_HASH_BYTES>() else { continue };
             let entry = by_prefix.entry(u128::from_le_bytes(*prefix)).or_default();
             match fact.kind.as_str() {
@@ -97,6 +105,7 @@ impl SessionFacts {
             archive,
             progress,
             fold_counts: Mutex::default(),
+            has_tool: Mutex::new(has_tool),
             ceiling: Mutex::default(),
         }
     }
@@ -233,6 +242,16 @@ impl SessionFacts {
         if let Some(Err(error)) = self.archive.as_ref().map(|archive| archive.request_sync().wait()) {
             tracing::warn!(%error, "archive sync failed; a hidden round may be lost in a power failure");
         }
+    }
+
+    /// Returns whether the unfold tool is part of this conversation. `offered` decides at the first request with tools; from
+    /// then on the list of tools never changes.
+    pub(crate) fn has_tool(&self, offered: bool) -> bool {
+        let mut has_tool = self.has_tool.lock().unwrap_or_else(PoisonError::into_inner);
+        *has_tool.get_or_insert_with(|| {
+            self.write_fact(TOOL_KIND, TOOL_KIND.as_bytes(), &[u8::from(offered)]);
+            offered
+        })
     }
 
     /// Returns the originals that were folded in the history of a stored response.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::wire::{
-    ApiError, BodyOutcome, BodySplicer, Format, HiddenRound, InterceptedCalls, ReportedId, Request, RequestEdit,
-    RoundOutcome, StreamSplicer, Usage,
+    ApiError, BodyOutcome, BodySplicer, Format, HiddenCall, HiddenRound, InterceptedCalls, ReportedId, Request,
+    RequestEdit, RoundOutcome, StreamSplicer, Usage,
 };
 use hyper::{HeaderMap, StatusCode};
 
@@ -29,6 +29,8 @@ use crate::proxy::upstream::send::{Retries, send};
 
 /// Maximum rounds in which unfold calls are served.
 const MAX_SERVED_ROUNDS: usize = 4;
+/// Maximum calls of a response that are served.
+const MAX_SERVED_CALLS: usize = 32;
 /// Maximum rounds of a response; a model that still calls the tool is stopped.
 const MAX_ROUNDS: usize = 8;
 
@@ -42,6 +44,8 @@ pub(crate) struct UnfoldRounds {
     /// The log for rounds that the client does not see, and those rounds.
     recorder: HiddenRoundsLog,
     hidden_rounds: Vec<HiddenRound>,
+    /// Calls that were served.
+    served_calls: usize,
     /// True if they are recorded.
     recorded: bool,
     /// Retry budget of the current round.
@@ -102,6 +106,7 @@ impl UnfoldRounds {
             retries,
             recorder,
             hidden_rounds: Vec::new(),
+            served_calls: 0,
             recorded: false,
         }
     }
@@ -151,8 +156,8 @@ impl UnfoldRounds {
                 self.record_interrupted().await;
                 let (status, error) = failure.error();
                 splicer.write_error(status.as_u16(), &error, &mut client.held);
-                // Chat Completions has no event that ends a failed response: without an abort it would look complete.
-                if client.flush().await.is_ok() && self.format == Format::OpenAiChat {
+                // In some dialects no event ends a failed response: without an abort it would look complete.
+                if client.flush().await.is_ok() && !self.format.dialect().error_ends_stream {
                     client.abort(error.message).await;
                 }
                 (None, usage)
@@ -318,11 +323,21 @@ impl UnfoldRounds {
         }
     }
 
-    async fn answer_calls(&self, intercepted: &InterceptedCalls) -> Vec<String> {
-        if self.hidden_rounds.len() >= MAX_SERVED_ROUNDS {
-            return intercepted.calls.iter().map(|_| tool::ROUND_LIMIT_TEXT.to_owned()).collect();
-        }
-        let (calls, proxy, archive) = (intercepted.calls.clone(), self.state.clone(), self.prepared.archive.clone());
+    /// Returns the results of calls: originals for as many as are served in one response, and then errors.
+    async fn answer_calls(&mut self, intercepted: &InterceptedCalls) -> Vec<String> {
+        let allowed = match self.hidden_rounds.len() >= MAX_SERVED_ROUNDS {
+            true => 0,
+            false => MAX_SERVED_CALLS.saturating_sub(self.served_calls),
+        };
+        let (served, refused) = intercepted.calls.split_at(allowed.min(intercepted.calls.len()));
+        self.served_calls += served.len();
+        let mut answers = self.serve_calls(served.to_vec()).await;
+        answers.extend(refused.iter().map(|_| tool::SERVE_LIMIT_TEXT.to_owned()));
+        answers
+    }
+
+    async fn serve_calls(&self, calls: Vec<HiddenCall>) -> Vec<String> {
+        let (proxy, archive) = (self.state.clone(), self.prepared.archive.clone());
         let stored = self.prepared.stored.clone();
         let count = calls.len();
         let answers = tokio::task::spawn_blocking(move || {

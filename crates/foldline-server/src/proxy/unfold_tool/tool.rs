@@ -46,8 +46,8 @@ pub(crate) fn answer_call(
     result.unwrap_or_else(|message| message)
 }
 
-/// Tool result after too many unfold rounds.
-pub(crate) const ROUND_LIMIT_TEXT: &str = "No more can be unfolded in this turn. Go on with what you have; you can unfold again in \
+/// Tool result after too many calls or rounds in one response.
+pub(crate) const SERVE_LIMIT_TEXT: &str = "No more can be unfolded in this turn. Go on with what you have; you can unfold again in \
     the next turn.";
 
 /// Minimum tokens for which a truncated result is useful.

@@ -10,12 +10,12 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldline::wire::{ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
+use foldline::wire::{ApiFamily, ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
 use foldline::{Budget, CountCache, CountExactness, Message, Meter, ModelTable, Prices, Tokens};
 
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
-use crate::proxy::settings::{UpstreamKind, UpstreamUrl};
+use crate::proxy::settings::UpstreamUrl;
 use crate::proxy::upstream::learned_window::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
 
 /// Maximum tenants whose models are cached; the least recently used is evicted.
@@ -38,7 +38,7 @@ pub(crate) struct UpstreamModel {
     pub(crate) meter: Meter,
     pub(crate) prices: Prices,
     name: String,
-    pub(crate) side: UpstreamKind,
+    pub(crate) family: &'static ApiFamily,
     /// Window set by the user.
     window_override: Option<Tokens>,
     lifetime: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct UpstreamModel {
 /// A learned window and its model.
 pub(crate) struct ModelWindow {
     pub(crate) model: String,
-    pub(crate) side: UpstreamKind,
+    pub(crate) family: &'static ApiFamily,
     pub(crate) window: LearnedWindow,
 }
 
@@ -62,8 +62,8 @@ impl ModelRegistry {
         Self { table, count_cache: CountCache::default(), window_override: window, lifetime, models: Mutex::default() }
     }
 
-    pub(crate) fn get(&self, tenant: TenantKey, side: UpstreamKind, name: &str) -> Arc<UpstreamModel> {
-        let key = map_key(format!("{side:?} {name}").as_bytes());
+    pub(crate) fn get(&self, tenant: TenantKey, family: &'static ApiFamily, name: &str) -> Arc<UpstreamModel> {
+        let key = map_key(format!("{} {name}", family.name).as_bytes());
         if let Some(model) = self.lock().get_mut(tenant.0).and_then(|models| models.get_mut(key)) {
             return model.clone();
         }
@@ -72,7 +72,7 @@ impl ModelRegistry {
             meter: Meter::for_model(&self.table, Some(name)).with_cache(self.count_cache.clone()),
             prices: Prices::for_model(&self.table, Some(name)),
             name: name.to_owned(),
-            side,
+            family,
             window_override: self.window_override,
             lifetime: self.lifetime,
             learned: Mutex::default(),
@@ -92,7 +92,7 @@ impl ModelRegistry {
             self.lock().get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
         let window = |model: Arc<UpstreamModel>| {
             let window = model.learned_window()?;
-            Some(ModelWindow { model: model.name.clone(), side: model.side, window })
+            Some(ModelWindow { model: model.name.clone(), family: model.family, window })
         };
         let mut windows: Vec<_> = models.into_iter().filter_map(window).collect();
         windows.sort_by(|a, b| a.model.cmp(&b.model));
@@ -243,13 +243,21 @@ mod tests {
 
     const TENANT: TenantKey = TenantKey(1);
 
+    fn openai() -> &'static ApiFamily {
+        Format::OpenAiChat.dialect().family
+    }
+
+    fn anthropic() -> &'static ApiFamily {
+        Format::Anthropic.dialect().family
+    }
+
     fn models(window: Option<Tokens>) -> ModelRegistry {
         ModelRegistry::new(Cow::Borrowed(ModelTable::builtin()), window, Duration::from_secs(3_600))
     }
 
     #[test]
     fn learned_limits_override_the_model_table() {
-        let model = models(None).get(TENANT, UpstreamKind::OpenAi, "some-local-model");
+        let model = models(None).get(TENANT, openai(), "some-local-model");
         let guessed = model.budget(Some(1_000));
         assert!(guessed > 100_000, "{guessed}");
         model.set_reported_window(32_768);
@@ -269,7 +277,7 @@ mod tests {
         let echoed = r#"{"error":{"message":"Invalid value: 'prompt is too long: 9000 tokens > 2048 maximum'"}}"#;
         assert!(model.learn_from_overflow(refused(echoed), 10_000, Some(1_000)) < 2_048, "for the retry");
         assert_eq!(model.budget(Some(1_000)), learned, "an echoed value is not learned");
-        let set_by_user = models(Some(4_096)).get(TENANT, UpstreamKind::OpenAi, "some-local-model");
+        let set_by_user = models(Some(4_096)).get(TENANT, openai(), "some-local-model");
         set_by_user.learn_from_overflow(refused(limit), 10_000, None);
         assert!(set_by_user.budget(Some(1_000)) < 3_100);
     }
@@ -277,7 +285,7 @@ mod tests {
     /// Claude Code requests 64,000 output tokens, and has 30,000 tokens of instructions and tools.
     #[test]
     fn oversized_max_output_leaves_room_for_the_prompt() {
-        let model = models(Some(60_000)).get(TENANT, UpstreamKind::Anthropic, "claude-opus-4-6");
+        let model = models(Some(60_000)).get(TENANT, anthropic(), "claude-opus-4-6");
         let reserved = |system: usize| {
             let system = "one two three four ".repeat(system / 4);
             let body =
@@ -292,7 +300,7 @@ mod tests {
     /// Claude Code reads three files in one turn: they fit into the window, but not next to the requested output.
     #[test]
     fn oversized_max_output_leaves_room_for_new_results() {
-        let model = models(Some(100_000)).get(TENANT, UpstreamKind::Anthropic, "claude-opus-4-6");
+        let model = models(Some(100_000)).get(TENANT, anthropic(), "claude-opus-4-6");
         let words = |tokens: usize| "one two three four ".repeat(tokens / 4);
         let call = |id: usize| {
             format!(
@@ -321,7 +329,7 @@ mod tests {
 
     #[test]
     fn budget_follows_reported_usage() {
-        let model = models(Some(10_000)).get(TENANT, UpstreamKind::Anthropic, "claude-opus-4-6");
+        let model = models(Some(10_000)).get(TENANT, anthropic(), "claude-opus-4-6");
         let before = model.budget(Some(1_000));
         for ours in [2_000, 3_000, 4_000, 6_000] {
             assert_eq!(model.observe_usage(ours, ours * 3 / 2 + 100), CountVerdict::Accepted);
@@ -334,7 +342,7 @@ mod tests {
     #[test]
     fn undercount_raises_the_budget_of_an_estimate_only() {
         for (name, raised) in [("some-local-model", true), ("gpt-4o", false)] {
-            let model = models(None).get(TENANT, UpstreamKind::OpenAi, name);
+            let model = models(None).get(TENANT, openai(), name);
             let before = model.budget(None);
             for ours in (2..40).map(|turn| turn * 1_000) {
                 assert_eq!(model.observe_usage(ours, ours * 57 / 100), CountVerdict::Accepted);
@@ -348,13 +356,13 @@ mod tests {
     #[test]
     fn tenants_neither_share_nor_evict_learned_windows() {
         let models = models(None);
-        models.get(TENANT, UpstreamKind::OpenAi, "a").set_reported_window(8_192);
-        assert!(models.get(TenantKey(2), UpstreamKind::OpenAi, "a").budget(None) > 100_000);
-        assert!(models.get(TENANT, UpstreamKind::Anthropic, "a").budget(None) > 100_000, "another upstream");
+        models.get(TENANT, openai(), "a").set_reported_window(8_192);
+        assert!(models.get(TenantKey(2), openai(), "a").budget(None) > 100_000);
+        assert!(models.get(TENANT, anthropic(), "a").budget(None) > 100_000, "another upstream");
         for synthetic in 0..2_000 {
-            models.get(TenantKey(2), UpstreamKind::OpenAi, &synthetic.to_string());
+            models.get(TenantKey(2), openai(), &synthetic.to_string());
         }
-        assert!(models.get(TENANT, UpstreamKind::OpenAi, "a").budget(None) < 8_192);
+        assert!(models.get(TENANT, openai(), "a").budget(None) < 8_192);
         assert_eq!(models.learned_windows(TENANT).len(), 1);
         assert_eq!(models.learned_windows(TenantKey(2)).len(), 0);
     }

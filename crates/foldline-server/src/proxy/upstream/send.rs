@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline::wire::{ApiError, ContextOverflow, Format};
+use foldline::wire::{ApiError, ContextOverflow, EndpointPurpose, Format};
 use hyper::header::CONTENT_ENCODING;
 use hyper::{HeaderMap, StatusCode};
 
-use crate::proxy::downstream::route::RequestPurpose;
 use crate::proxy::fold::prepare::{PreparedRequest, Refold, prepare};
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
@@ -103,7 +102,7 @@ async fn refold_after_overflow(
 /// limit below the prompt is dropped.
 async fn accept(state: &AppState, prepared: &PreparedRequest, head: &ResponseHead) {
     let is_accepted = head.parts.status.is_success() && head.overflow.is_none();
-    if !is_accepted || prepared.job.purpose != RequestPurpose::Turn {
+    if !is_accepted || prepared.job.purpose != EndpointPurpose::Turn {
         return;
     }
     prepared.model.accepted(prepared.prompt_tokens(state.settings.mode));

@@ -39,7 +39,7 @@ pub(crate) async fn probe_window(state: &AppState, prepared: Option<&PreparedReq
     else {
         return false;
     };
-    let upstream = state.settings.upstream(prepared.job.upstream).clone();
+    let upstream = state.settings.upstreams.get(prepared.job.family).clone();
     let is_local = upstream.scheme == Scheme::HTTP;
     let probe = WindowProbe {
         client: state.client.clone(),
