@@ -15,7 +15,7 @@ fn tool_names(format: Format, received: &ReceivedRequest) -> Vec<String> {
     request.conversation().tools.iter().map(|tool| tool.name.to_string()).collect()
 }
 
-/// A model calls the tool 200 times in one round: 32 calls are served, the others get an error result, and the client gets
+/// A model calls the tool 100 times in one round: 32 calls are served, the others get an error result, and the client gets
 /// what the model writes then.
 #[tokio::test]
 async fn hidden_calls_per_answer_are_bounded() {
@@ -27,7 +27,7 @@ async fn hidden_calls_per_answer_are_bounded() {
                 return streamed_reply(format, "Done.", &[]);
             }
             let first = ReplyCall::unfold(received);
-            let others = (1..200).map(|at| ReplyCall {
+            let others = (1..100).map(|at| ReplyCall {
                 id: format!("call_{at}_hidden").leak(),
                 name: "unfold",
                 arguments: first.arguments.clone(),
@@ -47,9 +47,9 @@ async fn hidden_calls_per_answer_are_bounded() {
             .filter(|result| result.call_id.ends_with("_hidden"))
             .map(|result| result.texts().map(|text| text.to_string()).collect())
             .collect();
-        assert_eq!(texts.len(), 200, "{format:?}");
+        assert_eq!(texts.len(), 100, "{format:?}");
         let refused = texts.iter().filter(|text| text.starts_with("No more can be unfolded")).count();
-        assert_eq!(refused, 200 - 32, "{format:?}");
+        assert_eq!(refused, 100 - 32, "{format:?}");
         assert_eq!(harness.metric("foldline_unfolds_total").await, 32.0);
     }
 }
@@ -117,18 +117,18 @@ async fn tool_is_never_added_to_a_running_conversation() {
 #[tokio::test]
 async fn buffered_answers_count_against_the_body_budget() {
     const MB: usize = 1 << 20;
-    let limits = ProxyLimits { total_body_bytes: 8 * MB, ..ProxyLimits::default() };
+    let limits = ProxyLimits { total_body_bytes: 64 * MB, ..ProxyLimits::default() };
     let harness = ProxyHarness::start(ProxySettings { limits, ..settings() }, None, |_| {
-        UpstreamReply::json(json!({ "choices": [], "filler": "x".repeat(3 * MB) }).to_string())
+        UpstreamReply::json(json!({ "choices": [], "filler": "x".repeat(24 * MB) }).to_string())
     })
     .await;
     let body = request_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 1));
     let request = || harness.request("POST", endpoint(Format::OpenAiChat)).body(body.clone().into()).unwrap();
     let stalled = harness.send_head(request()).await;
-    assert!(harness.metric("foldline_held_body_bytes").await >= 3.0 * MB as f64);
+    assert!(harness.metric("foldline_held_body_bytes").await >= 20.0 * MB as f64);
     let got = harness.send(request()).await;
     let parsed: Value = serde_json::from_slice(&got.body).unwrap();
-    assert_eq!(parsed["filler"].as_str().unwrap().len(), 3 * MB, "a second one fits, or is forwarded as it arrives");
+    assert_eq!(parsed["filler"].as_str().unwrap().len(), 24 * MB, "a second one fits, or is forwarded as it arrives");
     drop(stalled);
     let released = async {
         while harness.metric("foldline_held_body_bytes").await > 0.0 {

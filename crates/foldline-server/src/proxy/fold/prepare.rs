@@ -188,7 +188,8 @@ fn offers_tool(state: &AppState, job: &FoldJob, session: &IdentifiedSession, req
     match session.continued {
         // The provider has the history, and only this request has the tools.
         Some(_) => is_known && may_offer,
-        None => is_known && session.facts.has_tool(may_offer),
+        // A user who turns the tool off does not want it in running conversations either.
+        None => is_known && session.facts.has_tool(may_offer) && state.settings.offer_unfold_tool,
     }
 }
 
