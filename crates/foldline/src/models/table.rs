@@ -743,7 +743,10 @@ mod tests {
             error("# a\nprefix,cache_read\nmine,-0.5"),
             "model table, line 3, column `cache_read`: `-0.5` is not a number of at least 0"
         );
-        assert_eq!(error("prefix,windows\n"), "model table, line 1, column `windows`: unknown column");
+        assert_eq!(
+            error("prefix,windows\n"),
+            format!("model table, line 1, column `windows`: unknown column; the columns are {}", COLUMNS.join(", "))
+        );
         assert_eq!(error("window\n8192"), "model table, line 1, column `prefix`: the first line must name this column");
         assert_eq!(
             error(&format!("prefix,window\n{},8192", "m".repeat(257))),
