@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 
 use crate::conversation::Role;
-use crate::laws::{LawProfile, LawTopic, LawViolation, check_conversation};
+use crate::laws::{Law, LawProfile, LawTopic, LawViolation, check_conversation};
 use crate::strategies::tests::support::*;
 use crate::strategies::*;
 use crate::testing::{SampleRequest, sample_text, samples};
@@ -89,6 +89,14 @@ fn input_texts(messages: &[Message<'_>]) -> Vec<String> {
     texts.filter(|text| marker::parse_dropped_messages(text).is_none()).map(str::to_owned).collect()
 }
 
+/// Returns the laws that messages break. Where roles must alternate, neighbors of one role are merged when a request is
+/// composed, so that law does not apply to messages.
+fn violations(messages: Vec<Message<'static>>, profile: &LawProfile) -> Vec<LawViolation> {
+    let mut found = check_conversation(&conversation_of(messages), profile);
+    found.retain(|violation| violation.law != Law::Alternation);
+    found
+}
+
 fn pairing_violations(violations: &[LawViolation]) -> Vec<String> {
     violations
         .iter()
@@ -125,7 +133,7 @@ proptest! {
             let once = run(before.clone());
             prop_assert!(total_bytes(&once) <= total_bytes(&before), "{}", name);
             prop_assert_eq!(input_texts(&once), input_texts(&before), "{}", name);
-            prop_assert_eq!(check_conversation(&conversation_of(once.clone()), &profile), [], "{}", name);
+            prop_assert_eq!(violations(once.clone(), &profile), [], "{}", name);
             prop_assert_eq!(run(once.clone()), once, "{}", name);
         }
     }
@@ -183,7 +191,7 @@ proptest! {
         prop_assert!(stats.after <= stats.before);
         prop_assert_eq!(input_texts(&projected), input_texts(messages));
         let profile = LawProfile::for_request(&sample.request());
-        prop_assert_eq!(check_conversation(&conversation_of(projected.clone()), &profile), []);
+        prop_assert_eq!(violations(projected.clone(), &profile), []);
         prop_assert_eq!(compact_to_budget(&projected, budget, &options).0, projected);
         let mut sent: (Vec<Message<'_>>, usize) = Default::default();
         for point in sample.conversation.request_points() {
@@ -202,7 +210,7 @@ proptest! {
         prop_assert_eq!(truncation.after, count);
         prop_assert!(truncation.after <= truncation.before);
         let profile = LawProfile::for_request(&sample.request());
-        prop_assert_eq!(check_conversation(&conversation_of(truncation.messages.clone()), &profile), []);
+        prop_assert_eq!(violations(truncation.messages.clone(), &profile), []);
         let again = terminal_truncate(truncation.messages.clone(), budget, &options);
         prop_assert_eq!(again.messages, truncation.messages);
     }
