@@ -45,7 +45,7 @@ fn send_request(proxy: &str, method: &str, path: &str, body: &str) -> (String, V
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .unwrap();
     read_message(&mut BufReader::new(stream))
