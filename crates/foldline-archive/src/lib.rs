@@ -10,6 +10,8 @@
 mod admin;
 mod archive;
 mod clock;
+#[cfg(any(test, feature = "testing"))]
+pub mod conformance;
 mod encryption;
 mod error;
 mod handle_prefix;

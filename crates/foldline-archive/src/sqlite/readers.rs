@@ -88,13 +88,29 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, Error> {
         Ok(connection)
     });
     match opened {
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen) && is_wal_empty(path) => {
-            let mut connection = Connection::open_with_flags(immutable_uri(path)?, flags | OpenFlags::SQLITE_OPEN_URI)?;
-            configure(&mut connection)?;
-            Ok(connection)
-        }
+        // The files that are shared with a writer cannot be created, so there is no writer either.
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::CannotOpen) => match is_wal_empty(path) {
+            true => open_immutable(path, flags),
+            false => open_with_private_wal(path, flags).map_err(|_| Error::from(error)),
+        },
         opened => Ok(opened?),
     }
+}
+
+fn open_immutable(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
+    let mut connection = Connection::open_with_flags(immutable_uri(path)?, flags | OpenFlags::SQLITE_OPEN_URI)?;
+    configure(&mut connection)?;
+    Ok(connection)
+}
+
+/// Opens a file with a log of its own, without locks and shared memory: the index of the log is in this process.
+fn open_with_private_wal(path: &Path, flags: OpenFlags) -> Result<Connection, Error> {
+    let vfs = if cfg!(windows) { "win32-none" } else { "unix-none" };
+    let mut connection = Connection::open_with_flags_and_vfs(path, flags, vfs)?;
+    configure(&mut connection)?;
+    connection.query_row("PRAGMA locking_mode = EXCLUSIVE", (), |_| Ok(()))?;
+    connection.query_row("PRAGMA user_version", (), |_| Ok(()))?;
+    Ok(connection)
 }
 
 fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
@@ -103,8 +119,7 @@ fn configure(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "trusted_schema", false)
 }
 
-/// Returns true if the file contains everything that was written. A read-only disk cannot hold the log files that
-/// are shared with a writer, and therefore has no writer either.
+/// Returns true if the file contains everything that was written.
 fn is_wal_empty(path: &Path) -> bool {
     std::fs::metadata(permissions::sibling_path(path, "-wal")).map_or(true, |log| log.len() == 0)
 }

@@ -124,3 +124,22 @@ fn copied_archive_is_independent() {
     let found = temp.local_tenant().search("later", 0, 9).unwrap();
     assert_eq!(found.hits.iter().map(|hit| hit.snippet.as_str()).collect::<Vec<_>>(), ["later, in the copy"]);
 }
+
+/// A copy of an archive whose process was killed: its log is not empty, and nothing can be created next to it.
+#[test]
+fn read_only_archive_with_a_log_can_be_unfolded() {
+    let Some(disk) = SmallDisk::mount("8m") else { return };
+    let temp = TempArchive::new();
+    let tenant = temp.local_tenant();
+    tenant.store(&[original(b"a needle in hay")]).unwrap();
+    let path = disk.path().join("archive.db");
+    for suffix in ["", "-wal"] {
+        let name = format!("archive.db{suffix}");
+        std::fs::copy(temp.folder.path().join(&name), disk.path().join(&name)).unwrap();
+    }
+    assert!(std::fs::metadata(disk.path().join("archive.db-wal")).unwrap().len() > 0);
+    disk.make_read_only();
+    let tenant = open_read_only(&path);
+    assert_eq!(tenant.unfold(Handle::for_content(b"a needle in hay").as_str()).unwrap().bytes, b"a needle in hay");
+    assert_eq!(tenant.search("needle", 0, 10).unwrap().total, 1);
+}
