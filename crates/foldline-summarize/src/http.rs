@@ -1,4 +1,4 @@
-//! A language model over HTTP, in one of the three API formats.
+//! A language model over HTTP, in any dialect.
 //!
 //! Bodies are written and parsed by the engine's wire code; this module only transports them. One call is one request:
 //! the summarizer decides on retries, because it knows the remaining limits.
