@@ -208,7 +208,7 @@ impl<'s> QualityGate<'s> {
         if flaws.is_empty() { Ok(()) } else { Err(flaws) }
     }
 
-    /// Finds orders, unsupported claims about the user, and steps that nobody planned.
+    /// Finds orders, unsupported claims about the user, and steps without a plan.
     fn check_sentences(&self, summary: &str, flaws: &mut Vec<SummaryFlaw>) {
         let (mut orders, mut claims, mut steps) = (Vec::new(), Vec::new(), Vec::new());
         let mut in_steps = false;

@@ -1,4 +1,4 @@
-//! Work grows at most like n log n in every dimension of the input, whoever sends it.
+//! Work grows at most like n log n in every dimension of the input, also if the input is hostile.
 //!
 //! Each test doubles one dimension four times and compares the CPU time of this thread for the last two doublings:
 //! linear work takes 4 times as long, quadratic work 16 times. Times are only compared with each other in the same run.

@@ -191,7 +191,7 @@ impl FoldOptions {
     ///
     /// let mut options = FoldOptions::for_model("claude-opus-4-6", 100_000);
     /// options.policy = Policy::tight();
-    /// assert!(options.handles && options.signed_history);
+    /// assert!(options.handles);
     /// ```
     pub fn for_model(model: &str, budget: Tokens) -> Self {
         let table = ModelTable::builtin();
