@@ -82,6 +82,7 @@ pub use crate::engine::apply::{FoldedRequest, apply, apply_from, apply_with_stat
 pub use crate::engine::archive::{MemoryStore, Original, OriginalStore, StoreError};
 pub use crate::engine::cancel::CancelFlag;
 pub use crate::engine::crease::{Crease, Trigger};
+pub use crate::engine::fold_details::{FoldDetail, TokenBreakdown};
 pub use crate::engine::handle::{Handle, HandleParseError};
 pub use crate::engine::options::{FoldOptions, Ledger, PinRules, ReasoningRetention};
 pub use crate::engine::policy::{CreaseMode, Policy};

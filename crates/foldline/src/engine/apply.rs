@@ -49,6 +49,11 @@ impl FoldedRequest {
         self.folded.iter().flat_map(FoldedConversation::pass_names)
     }
 
+    /// Returns the state of the fold; `None` if a fold was made and not sent.
+    pub(crate) fn state(&self) -> Option<&FoldState> {
+        self.folded.as_ref().map(FoldedConversation::state).or(self.unchanged_state.as_ref())
+    }
+
     /// Returns the state that [`apply_from`] continues from when the conversation has grown; `None` if the fold
     /// was not sent.
     pub fn into_state(self) -> Option<FoldState> {

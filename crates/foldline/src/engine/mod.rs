@@ -39,6 +39,7 @@ pub(crate) mod argument_values;
 pub(crate) mod cancel;
 pub(crate) mod crease;
 pub(crate) mod decide;
+pub(crate) mod fold_details;
 pub(crate) mod handle;
 pub(crate) mod identifiers;
 pub(crate) mod identity_hasher;

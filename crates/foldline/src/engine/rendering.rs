@@ -64,6 +64,11 @@ impl FoldedConversation {
         self.state.rounds.newest_start()
     }
 
+    /// Returns the state of the fold.
+    pub(crate) fn state(&self) -> &FoldState {
+        &self.state
+    }
+
     /// Returns true if nothing is folded.
     pub fn is_unchanged(&self) -> bool {
         self.state.folds.is_empty()
