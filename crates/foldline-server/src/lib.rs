@@ -3,6 +3,7 @@
 //!
 //! This crate reads no environment variables and no settings file; callers pass in everything it needs.
 
+pub mod activity;
 pub mod demo;
 pub mod mcp;
 pub mod proxy;

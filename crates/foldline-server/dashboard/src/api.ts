@@ -43,7 +43,6 @@ export interface Overview {
   now: number;
   started_at: number;
   has_archive: boolean;
-  may_set_mode: boolean;
   state: { level: 'ok' | 'idle' | 'warn' | 'bad'; sentence: string };
   guarantees: Guarantee[];
   requests_since_start: number;
@@ -123,17 +122,10 @@ export interface Fold {
   unfolds: number;
 }
 
-export interface Pin {
-  tool?: string;
-  target?: string;
-  at: number;
-}
-
 export interface SessionDetail {
   session: Session;
   requests: RequestItem[];
   folds: Fold[];
-  pins: Pin[];
 }
 
 export interface Cache {
@@ -178,7 +170,7 @@ export interface Health {
   version: string;
   uptime_seconds: number;
   overhead: { p50_ms: number | null; p99_ms: number | null; requests: number };
-  archive: { path: string; bytes: number; originals: number; oldest_at: number | null } | null;
+  archive: { bytes: number; originals: number; oldest_at: number | null } | null;
   windows: {
     model: string;
     upstream: string;
@@ -253,9 +245,6 @@ export const api = {
   policies: () => call<Policies>('GET', 'policies'),
   health: () => call<Health>('GET', 'health'),
   original: (handle: string) => call<Original>('GET', `originals/${segment(handle)}`),
-  pin: (id: string, pin: { tool: string } | { target: string }) =>
-    call<{ pins: Pin[] }>('PUT', `sessions/${segment(id)}/pins`, pin),
-  setMode: (mode: Mode) => call<{ mode: Mode }>('PUT', 'mode', { mode }),
   deleteSession: (id: string) => call<Record<string, never>>('DELETE', `sessions/${segment(id)}`),
   login: (token: string) => call<Record<string, never>>('POST', 'login', { token }),
   logout: () => call<Record<string, never>>('POST', 'logout'),

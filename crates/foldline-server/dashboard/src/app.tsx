@@ -7,7 +7,6 @@ import {
   type Cache,
   type Health,
   type Inventory,
-  type Mode,
   type Overview,
   type Policies,
   type Quality,
@@ -41,17 +40,27 @@ interface PageData {
   health: Health;
 }
 
-async function readPage(): Promise<PageData> {
-  const [overview, { sessions }, cache, quality, inventory, policies, health] = await Promise.all([
+/** Time after which answers that change slowly, or cost the proxy more, are read again. */
+const SLOW_REFRESH_MS = 10_000;
+
+type SlowData = Pick<PageData, 'inventory' | 'policies' | 'health'> & { readAt: number };
+
+async function readSlow(before: SlowData | null): Promise<SlowData> {
+  if (before !== null && Date.now() - before.readAt < SLOW_REFRESH_MS) return before;
+  const [inventory, policies, health] = await Promise.all([api.inventory(), api.policies(), api.health()]);
+  return { inventory, policies, health, readAt: Date.now() };
+}
+
+async function readPage(slowBefore: SlowData | null): Promise<[PageData, SlowData]> {
+  const [overview, { sessions }, cache, quality, slow] = await Promise.all([
     api.overview(),
     api.sessions(),
     api.cache(),
     api.quality(),
-    api.inventory(),
-    api.policies(),
-    api.health(),
+    readSlow(slowBefore),
   ]);
-  return { overview, sessions, cache, quality, inventory, policies, health };
+  const { inventory, policies, health } = slow;
+  return [{ overview, sessions, cache, quality, inventory, policies, health }, slow];
 }
 
 const SECTIONS = [
@@ -79,9 +88,12 @@ export function App() {
   const [now, setNow] = useState(Date.now());
   const [version, setVersion] = useState(0);
 
+  const slow = useRef<SlowData | null>(null);
+
   const load = useCallback(() => {
-    readPage().then(
-      (read) => {
+    readPage(slow.current).then(
+      ([read, readSlowly]) => {
+        slow.current = readSlowly;
         setData(read);
         setError(null);
         setNeedsToken(false);
@@ -148,7 +160,7 @@ export function App() {
       <a class="skip" href="#main">
         Skip to the content
       </a>
-      <Header overview={data?.overview ?? null} connection={connection} onChange={load} />
+      <Header overview={data?.overview ?? null} connection={connection} />
       <div class="frame">
         <nav aria-label="Sections">
           <ul>
@@ -177,7 +189,6 @@ export function App() {
                 error={detailError}
                 hasSessions={selected !== null}
                 now={now}
-                onChange={load}
                 onDelete={() => {
                   if (selected === null) return;
                   api.deleteSession(selected).then(
@@ -218,9 +229,8 @@ const CONNECTION_WORDS: Record<Connection, string> = {
   live: 'live',
   lost: 'connection lost',
 };
-const MODES: Mode[] = ['fold', 'observe', 'off'];
 
-function Header(props: { overview: Overview | null; connection: Connection; onChange: () => void }) {
+function Header(props: { overview: Overview | null; connection: Connection }) {
   const { overview } = props;
   return (
     <header class="top">
@@ -232,24 +242,9 @@ function Header(props: { overview: Overview | null; connection: Connection; onCh
         foldline
       </h1>
       {overview === null ? null : (
-        <label class="field mode">
-          Mode{' '}
-          <select
-            value={overview.mode}
-            disabled={!overview.may_set_mode}
-            title={overview.may_set_mode ? 'Holds until the proxy restarts' : 'Only under tenancy single'}
-            onChange={(event) => {
-              const mode = MODES.find((it) => it === event.currentTarget.value);
-              if (mode !== undefined) api.setMode(mode).then(props.onChange, props.onChange);
-            }}
-          >
-            {MODES.map((mode) => (
-              <option key={mode} value={mode}>
-                {mode}
-              </option>
-            ))}
-          </select>
-        </label>
+        <span class="mode">
+          <span class="muted">mode</span> {overview.mode}
+        </span>
       )}
       <span class={`connection ${props.connection}`} role="status">
         {CONNECTION_WORDS[props.connection]}

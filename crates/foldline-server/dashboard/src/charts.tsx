@@ -59,12 +59,14 @@ export function WindowLegend() {
 
 const WIDTH = 1000;
 const HEIGHT = 160;
+/** A chart has room for at least this many bars, so that a few are not wide blocks. */
+const MIN_BARS = 40;
 
 /** Requests of a session: tokens received and sent, with creases. */
 export function Timeline(props: { requests: RequestItem[] }) {
   const items = props.requests;
   const top = Math.max(1, ...items.map((it) => it.received_tokens));
-  const step = WIDTH / Math.max(items.length, 12);
+  const step = WIDTH / Math.max(items.length, MIN_BARS);
   const height = (value: number) => (value / top) * (HEIGHT - 14);
   const creases = items.filter((it) => it.crease !== null).length;
   const label = `${items.length} requests, largest prompt ${tokens(top)} tokens as received, ${creases} creases`;
@@ -124,7 +126,7 @@ function timelineTitle(it: RequestItem): string {
 export function CacheChart(props: { requests: RequestItem[] }) {
   const items = props.requests.filter((it) => it.usage);
   const top = Math.max(1, ...items.map((it) => it.input_tokens));
-  const step = WIDTH / Math.max(items.length, 12);
+  const step = WIDTH / Math.max(items.length, MIN_BARS);
   const height = (value: number) => (value / top) * (HEIGHT - 14);
   const read = items.reduce((sum, it) => sum + it.cache_read_tokens, 0);
   const all = items.reduce((sum, it) => sum + it.input_tokens, 0);

@@ -59,7 +59,6 @@ export function Figure(props: { name: string; value: string; note?: string; tone
 /** A table that scrolls sideways inside its frame; the frame takes the keyboard focus. */
 export function Scroll(props: { label: string; children: ComponentChildren }) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard
     <section class="scroll" tabIndex={0} aria-label={props.label}>
       {props.children}
     </section>

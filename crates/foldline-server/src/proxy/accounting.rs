@@ -8,6 +8,7 @@ use foldline_archive::RequestRecord;
 use crate::proxy::admin::metrics::{TokenLabels, TokenStage};
 use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::fold::prepare::PreparedRequest;
+use crate::proxy::recorder::{ResponseFacts, record_activity};
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamError;
@@ -40,7 +41,6 @@ pub(crate) fn record_turn(
         return;
     }
     metrics.prompt_tokens(TokenStage::Sent).inc_by(*sent_tokens);
-    metrics.saved_usd.inc_by(saved_usd);
 }
 
 /// Counts and logs a conversation that the upstream did not answer with success.
@@ -59,7 +59,15 @@ pub(crate) fn record_upstream_error(state: &AppState, sent: &Result<ResponseHead
 }
 
 /// Records the token usage that a response reported.
-pub(crate) fn record_usage(state: &AppState, prepared: &PreparedRequest, reported: MaybeUsage) {
+pub(crate) fn record_usage(
+    state: &AppState,
+    prepared: &PreparedRequest,
+    response: ResponseFacts,
+    reported: MaybeUsage,
+) {
+    let usage = reported.as_ref().and_then(|reported| reported.usage);
+    let unfolded = reported.as_ref().map_or(&[][..], |reported| &reported.unfolded);
+    record_activity(state, prepared, response, usage, unfolded);
     let Some((usage, rounds)) = reported.and_then(|reported| Some((reported.usage?, reported.rounds))) else {
         return;
     };

@@ -10,7 +10,8 @@ use foldline::wire::EndpointPurpose;
 use hyper::http::request::Parts;
 
 use crate::proxy::accounting::{record_turn, record_upstream_error};
-use crate::proxy::admin::routes;
+use crate::proxy::admin::{assets, routes};
+use crate::proxy::downstream::client_name::client_name;
 use crate::proxy::downstream::error_response::{ErrorCause, RequestError};
 use crate::proxy::downstream::headers;
 use crate::proxy::downstream::headers::BodyForm;
@@ -41,10 +42,16 @@ pub(crate) async fn handle_request(State(state): State<Arc<AppState>>, request: 
 async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, RequestError> {
     let (mut parts, body) = request.into_parts();
     state.checks.check_head(&parts).map_err(ErrorCause::Refused)?;
+    if let Some(asset) = assets::find_asset(routes::own_path(parts.uri.path()), &parts.headers) {
+        return Ok(asset);
+    }
+    if routes::is_login(&parts) {
+        return Ok(routes::login(&state, &parts, body).await);
+    }
     let admission = state.auth.admit(&mut parts, routes::ADMIN_PREFIX).ok_or(ErrorCause::Unauthorized)?;
     parts.extensions.insert(admission);
     if parts.uri.path().starts_with(routes::ADMIN_PREFIX) {
-        return Ok(routes::handle_admin_request(state, parts).await);
+        return Ok(routes::handle_admin_request(state, parts, body).await);
     }
     let open = OpenRequest::admit(&state).await.ok_or(ErrorCause::NoSlot)?;
 
@@ -78,13 +85,14 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let (body, form) = outgoing_body(state.settings.mode, prepared.as_ref(), body);
     headers::prepare_buffered_for_upstream(&mut parts.headers, form);
     let mut request = UpstreamRequest { method: parts.method, uri, headers: parts.headers, body };
+    let overhead = received_at.elapsed();
     if purpose == EndpointPurpose::Turn {
-        record_turn(&state, format.name(), form, prepared.as_ref(), received_at.elapsed());
+        record_turn(&state, format.name(), form, prepared.as_ref(), overhead);
     }
     let sent = send(&state, format, &mut request, prepared.as_mut(), Retries::Overflow).await;
     record_upstream_error(&state, &sent);
     let head = sent.map_err(|error| ErrorCause::Upstream(error).in_format(format))?;
-    Ok(open.track(reply(state, format, request, prepared, head).await))
+    Ok(open.track(reply(state, format, request, prepared, head, overhead).await))
 }
 
 /// Identifies the tenant and the session of a request. Returns none if it is bypassed, cannot be decoded, or belongs to no
@@ -101,7 +109,16 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
     let body = body.decoded.clone()?;
     let tenant = state.tenants.identify(parts).ok()?;
     let history = HistoryView::Client;
-    Some(Arc::new(FoldJob { format, purpose, family: route.family, tenant, session, body, history }))
+    Some(Arc::new(FoldJob {
+        format,
+        purpose,
+        family: route.family,
+        tenant,
+        session,
+        client: client_name(headers),
+        body,
+        history,
+    }))
 }
 
 /// Returns the bytes to send, and their form.

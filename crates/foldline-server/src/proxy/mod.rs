@@ -35,7 +35,8 @@
 //! | `upstream::models`, `upstream::learned_window`, `upstream::window_probe` | facts about each model; windows inferred from responses; queries for a window |
 //! | `upstream::response_head`, `upstream::relay` | the start of a response, held until it is not an overflow; the rest of it |
 //! | `unfold_tool::tool`, `unfold_tool::rounds` | the tool that restores originals; a response in several rounds |
-//! | `admin` | `/foldline/` routes, Prometheus metrics and statistics |
+//! | `recorder`, `fold::request_facts` | what a request did and cost, when its response has ended |
+//! | `admin` | `/foldline/`: dashboard, its API, Prometheus metrics and statistics |
 //! | `probe` | checks to run before a proxy is started |
 //! | `reference` | endpoints, headers and metrics, for the reference page |
 //!
@@ -49,6 +50,7 @@ pub(crate) mod fold;
 pub(crate) mod handler;
 mod lru_map;
 pub mod probe;
+mod recorder;
 pub mod reference;
 mod reply;
 mod settings;

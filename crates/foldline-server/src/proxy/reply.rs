@@ -14,6 +14,7 @@ use crate::proxy::downstream::channel_body::piped_once_begun;
 use crate::proxy::downstream::{error_response, headers};
 use crate::proxy::fold::prepare::PreparedRequest;
 use crate::proxy::fold::summaries;
+use crate::proxy::recorder::ResponseFacts;
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::rounds::{RoundFailure, UnfoldRounds};
 use crate::proxy::upstream::client::UpstreamRequest;
@@ -27,7 +28,9 @@ pub(crate) async fn reply(
     request: UpstreamRequest,
     prepared: Option<PreparedRequest>,
     head: ResponseHead,
+    overhead: Duration,
 ) -> Response {
+    let response = ResponseFacts { status: head.parts.status.as_u16(), is_overflow: head.overflow.is_some(), overhead };
     let idle = state.settings.timeouts.idle;
     let client_head = to_client(&head.parts, prepared.as_ref());
     let Some(prepared) = prepared else {
@@ -36,10 +39,10 @@ pub(crate) async fn reply(
     if !prepared.tool_offered || !client_head.status.is_success() {
         // There will be no further round, so the bodies can be released while the response is streamed.
         let prepared = prepared.without_bodies();
-        let body = relay(head, format, idle, move |usage| record_usage(&state, &prepared, usage));
+        let body = relay(head, format, idle, move |usage| record_usage(&state, &prepared, response, usage));
         return Response::from_parts(client_head, body);
     }
-    reply_in_rounds(state, request, prepared, head, client_head).await
+    reply_in_rounds(state, request, prepared, head, client_head, response).await
 }
 
 /// Returns a response whose model may call the unfold tool.
@@ -49,6 +52,7 @@ async fn reply_in_rounds(
     prepared: PreparedRequest,
     mut head: ResponseHead,
     mut client_head: Parts,
+    response: ResponseFacts,
 ) -> Response {
     let (format, idle) = (prepared.job.format, state.settings.timeouts.idle);
     // The body differs from the provider's if something in it is hidden.
@@ -58,7 +62,7 @@ async fn reply_in_rounds(
     if matches!(head.remaining, RemainingBody::Complete) && head.chunks.len() == 1 && !head.is_event_stream() {
         let body = head.chunks.pop().unwrap_or_default();
         let (replied, usage) = rounds.run_buffered(body).await;
-        record_usage(&state, &first, usage);
+        record_usage(&state, &first, response, usage);
         return match replied {
             Ok(body) => Response::from_parts(client_head, Body::from(body)),
             Err(failure) => failed_round_response(failure, &first, format, idle),
@@ -67,7 +71,7 @@ async fn reply_in_rounds(
     let streamed = first.clone();
     let body = piped_once_begun(|client| async move {
         let (failure, usage) = rounds.run_streamed(head, client).await;
-        record_usage(&state, &streamed, usage);
+        record_usage(&state, &streamed, response, usage);
         failure
     });
     match body.await {

@@ -8,6 +8,7 @@ use foldline_archive::Archive;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::activity::{ActivityLogs, now_millis};
 use crate::proxy::admin::metrics::ProxyMetrics;
 use crate::proxy::downstream::auth::TokenAuth;
 use crate::proxy::downstream::body_budget::BodyBudget;
@@ -33,6 +34,10 @@ pub(crate) struct AppState {
     pub(crate) body_budget: BodyBudget,
     pub(crate) sessions: SessionCache,
     pub(crate) models: ModelRegistry,
+    /// What requests did and cost, per tenant.
+    pub(crate) activity: ActivityLogs,
+    /// Time of the start, in milliseconds since 1970.
+    pub(crate) started_at: i64,
     pub(crate) client: UpstreamClient,
     /// One permit per summary that is being written.
     pub(crate) summary_permits: Arc<Semaphore>,
@@ -58,6 +63,8 @@ impl AppState {
             body_budget: BodyBudget::new(limits.total_body_bytes, limits.body_bytes, timeouts.body_budget),
             sessions: SessionCache::new(limits.sessions),
             models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
+            activity: ActivityLogs::default(),
+            started_at: now_millis(),
             client: UpstreamClient::new(timeouts),
             summary_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SUMMARIES)),
             stop: CancellationToken::new(),

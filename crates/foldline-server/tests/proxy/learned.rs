@@ -67,7 +67,7 @@ async fn assert_nothing_is_folded(harness: &ProxyHarness, turns: &[usize]) {
         assert!(received.body == prompt(turns), "{} tokens were sent", counted(&received));
     }
     assert_eq!(learned_windows(harness).await, json!([]));
-    assert!(!harness.get("/foldline/metrics").await.text().contains("truncated_by_server"));
+    assert!(harness.get("/foldline/metrics").await.text().contains(r#"kind="truncated_by_server"} 0"#));
 }
 
 const TYPED: &str = r#"{"error":{"code":"context_length_exceeded","message":"This model's maximum context length is 10000 tokens. However, your messages resulted in SENT tokens."}}"#;
@@ -247,7 +247,7 @@ async fn window_set_by_user_is_not_relearned() {
         assert!(received[..5].iter().zip([20, 22, 24, 26, 28]).all(|(request, turns)| request.body == prompt(turns)));
         assert!((12_000..32_000).contains(&counted(&received[5])), "{percent}: {}", counted(&received[5]));
         assert_eq!(learned_windows(&harness).await, json!([]));
-        assert!(!harness.get("/foldline/metrics").await.text().contains("truncated_by_server"));
+        assert!(harness.get("/foldline/metrics").await.text().contains(r#"kind="truncated_by_server"} 0"#));
     }
     let harness = ProxyHarness::start(set(), None, refusing_above_10000).await;
     for words in ["Please make", "Kindly make"] {

@@ -5,6 +5,7 @@
 
 mod body_budget;
 mod connections;
+mod dashboard;
 mod fold;
 mod handles;
 mod hidden_rounds;

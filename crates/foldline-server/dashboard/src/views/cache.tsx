@@ -17,7 +17,8 @@ const ADVICE: Record<BreakCause, string> = {
 export function CacheView(props: { cache: Cache; now: number }) {
   const { requests, totals } = props.cache;
   const withUsage = requests.filter((it) => it.usage);
-  const breaks = Object.entries(totals.breaks) as [BreakCause, number][];
+  const causes = Object.keys(ADVICE) as BreakCause[];
+  const breaks = causes.map((cause): [BreakCause, number] => [cause, totals.breaks[cause]]);
   const all = breaks.reduce((sum, [, times]) => sum + times, 0);
   return (
     <View id="cache" title="Cache" question="Did the provider's cache hold?">

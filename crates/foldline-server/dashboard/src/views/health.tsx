@@ -81,10 +81,7 @@ export function HealthView(props: { health: Health; now: number }) {
           </table>
         </Scroll>
       )}
-      <p class="muted">
-        {it.upstreams.map((upstream) => `${upstream.name}: ${upstream.url}`).join(' · ')}
-        {it.archive === null ? '' : ` · archive: ${it.archive.path}`}
-      </p>
+      <p class="muted">{it.upstreams.map((upstream) => `${upstream.name}: ${upstream.url}`).join(' · ')}</p>
     </View>
   );
 }

@@ -11,7 +11,6 @@ export function SessionView(props: {
   error: string | null;
   hasSessions: boolean;
   now: number;
-  onChange: () => void;
   onDelete: () => void;
 }) {
   const { detail } = props;
@@ -24,14 +23,14 @@ export function SessionView(props: {
           <Empty why="No session yet. When one exists, its requests, creases and folds are listed here." />
         )
       ) : (
-        <Detail detail={detail} now={props.now} onChange={props.onChange} onDelete={props.onDelete} />
+        <Detail detail={detail} now={props.now} onDelete={props.onDelete} />
       )}
     </View>
   );
 }
 
-function Detail(props: { detail: SessionDetail; now: number; onChange: () => void; onDelete: () => void }) {
-  const { session, requests, folds, pins } = props.detail;
+function Detail(props: { detail: SessionDetail; now: number; onDelete: () => void }) {
+  const { session, requests, folds } = props.detail;
   const [shown, setShown] = useState<Fold | null>(null);
   const it = session.totals;
   const creases = requests.filter((request) => request.crease !== null);
@@ -137,13 +136,6 @@ function Detail(props: { detail: SessionDetail; now: number; onChange: () => voi
           </table>
         </Scroll>
       )}
-      {pins.length === 0 ? null : (
-        <p class="muted">
-          Never folded from the next crease on:{' '}
-          {pins.map((pin) => (pin.tool === undefined ? `targets with "${pin.target}"` : `tool ${pin.tool}`)).join(', ')}
-          .
-        </p>
-      )}
       <details>
         <summary>All requests of this session</summary>
         <RequestTable requests={requests} now={props.now} />
@@ -153,16 +145,18 @@ function Detail(props: { detail: SessionDetail; now: number; onChange: () => voi
           type="button"
           class="danger"
           onClick={() => {
-            if (confirm('Delete the totals, requests and events of this session? Originals stay in the archive.'))
+            if (
+              confirm(
+                'Delete this session with its records and the originals that it stored? Markers in a conversation that goes on cannot be unfolded then.',
+              )
+            )
               props.onDelete();
           }}
         >
-          Delete this session's journal
+          Delete this session
         </button>
       </p>
-      {shown === null ? null : (
-        <OriginalDialog fold={shown} session={session.id} onClose={() => setShown(null)} onPinned={props.onChange} />
-      )}
+      {shown === null ? null : <OriginalDialog fold={shown} onClose={() => setShown(null)} />}
     </>
   );
 }
@@ -248,25 +242,15 @@ export function RequestTable(props: { requests: RequestItem[]; now: number }) {
   );
 }
 
-function OriginalDialog(props: { fold: Fold; session: string; onClose: () => void; onPinned: () => void }) {
+function OriginalDialog(props: { fold: Fold; onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [original, setOriginal] = useState<Original | null>(null);
   const [error, setError] = useState<string | null>(null);
-  const [pinned, setPinned] = useState('');
   const { handle, tool, target } = props.fold;
   useEffect(() => {
     dialog.current?.showModal();
     api.original(handle ?? '').then(setOriginal, (reason: Error) => setError(reason.message));
   }, [handle]);
-  const pin = (rule: { tool: string } | { target: string }) => {
-    api.pin(props.session, rule).then(
-      () => {
-        setPinned('Pinned. It holds from the next crease on; what was sent before does not change.');
-        props.onPinned();
-      },
-      (reason: Error) => setPinned(reason.message),
-    );
-  };
   return (
     <dialog ref={dialog} class="original" aria-labelledby="original-title" onClose={props.onClose}>
       <header>
@@ -285,30 +269,17 @@ function OriginalDialog(props: { fold: Fold; session: string; onClose: () => voi
       <div class="sides">
         <section aria-label="What the model sees">
           <h4>What the model sees</h4>
-          <pre>{props.fold.marker}</pre>
+          <pre tabIndex={0}>{props.fold.marker || 'nothing: the part is removed'}</pre>
         </section>
         <section aria-label="Original">
           <h4>Original</h4>
           {original === null ? (
             <Pending error={error} />
           ) : (
-            <pre>{original.is_text ? original.text : `${bytes(original.bytes)} that are not text`}</pre>
+            <pre tabIndex={0}>{original.is_text ? original.text : `${bytes(original.bytes)} that are not text`}</pre>
           )}
         </section>
       </div>
-      <p class="actions">
-        {tool === null ? null : (
-          <button type="button" onClick={() => pin({ tool })}>
-            Never fold results of {tool}
-          </button>
-        )}
-        {target === '' ? null : (
-          <button type="button" onClick={() => pin({ target })}>
-            Never fold this target
-          </button>
-        )}
-        <span role="status">{pinned}</span>
-      </p>
     </dialog>
   );
 }

@@ -5,6 +5,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use foldline::wire::Format;
 use hyper::StatusCode;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -13,6 +14,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry, Unit};
+
+use crate::activity::BreakCause;
 
 /// Prefix of all metrics.
 const METRIC_PREFIX: &str = "foldline";
@@ -46,6 +49,17 @@ pub(crate) struct ProxyMetrics {
     pub(crate) would_crease_cost_usd: Counter<f64, AtomicU64>,
     /// Conversations that an upstream did not answer with success.
     pub(crate) upstream_errors: Family<ClassLabels, Counter>,
+    /// Dollars spent on rounds in which models read originals, and dollars of the reported usage.
+    pub(crate) unfold_cost_usd: Counter<f64, AtomicU64>,
+    pub(crate) billed_usd: Counter<f64, AtomicU64>,
+    /// Dollars of rewriting avoided by creases on a cold cache; part of the saved dollars.
+    pub(crate) cold_avoided_usd: Counter<f64, AtomicU64>,
+    /// Responses to conversations, by dialect and class of status.
+    responses: Family<ResponseLabels, Counter>,
+    /// Cache breaks by cause.
+    cache_breaks: Family<CauseLabels, Counter>,
+    /// Violations of guarantees.
+    violations: Family<GuaranteeLabels, Counter>,
     /// Folds by the pass that proposed them.
     pub(crate) folds: Family<PassLabels, Counter>,
     /// Creases by trigger.
@@ -148,6 +162,57 @@ pub(crate) struct TriggerLabels {
     pub(crate) trigger: &'static str,
 }
 
+/// Dialect and class of status of a response.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ResponseLabels {
+    format: &'static str,
+    status: &'static str,
+}
+
+/// The cause of a cache break.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CauseLabels {
+    cause: &'static str,
+}
+
+/// A guarantee.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct GuaranteeLabels {
+    guarantee: &'static str,
+}
+
+/// The guarantees of the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guarantee {
+    Fits,
+    Valid,
+    Stable,
+    Recoverable,
+}
+
+impl Guarantee {
+    /// All guarantees, in order.
+    pub(crate) const ALL: [Guarantee; 4] =
+        [Guarantee::Fits, Guarantee::Valid, Guarantee::Stable, Guarantee::Recoverable];
+
+    fn name(self) -> &'static str {
+        match self {
+            Guarantee::Fits => "fits",
+            Guarantee::Valid => "valid",
+            Guarantee::Stable => "stable",
+            Guarantee::Recoverable => "recoverable",
+        }
+    }
+}
+
+/// Kinds of internal errors.
+const INTERNAL_ERROR_KINDS: [&str; 7] =
+    ["archive", "cannot_fit", "fold_refused", "no_tenant", "panic", "sync_failed", "truncated_by_server"];
+/// Dialects of conversations.
+const CONVERSATION_FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+/// Classes of HTTP status.
+const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
 /// A kind of event, outcome or error.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub(crate) struct KindLabels {
@@ -175,6 +240,12 @@ impl ProxyMetrics {
             would_save_usd: Counter::default(),
             would_crease_cost_usd: Counter::default(),
             upstream_errors: Family::default(),
+            unfold_cost_usd: Counter::default(),
+            billed_usd: Counter::default(),
+            cold_avoided_usd: Counter::default(),
+            responses: Family::default(),
+            cache_breaks: Family::default(),
+            violations: Family::default(),
             folds: Family::default(),
             creases: Family::default(),
             unfolds: Family::default(),
@@ -212,7 +283,7 @@ impl ProxyMetrics {
         );
         registry.register(
             "saved_usd",
-            "Dollars saved by folding; models without a list price and local servers count as zero",
+            "Dollars of folded tokens at the tier really billed; models without a list price count as zero",
             metrics.saved_usd.clone(),
         );
         registry.register("crease_cost_usd", "Dollars spent on creases", metrics.crease_cost_usd.clone());
@@ -231,6 +302,16 @@ impl ProxyMetrics {
             "Conversations that an upstream did not answer with success; class is 4xx, 5xx, or none without a response",
             metrics.upstream_errors.clone(),
         );
+        registry.register("unfold_cost_usd", "Dollars spent on unfold rounds", metrics.unfold_cost_usd.clone());
+        registry.register("billed_usd", "Dollars of the usage that providers report", metrics.billed_usd.clone());
+        registry.register(
+            "cold_avoided_usd",
+            "Dollars of rewriting avoided by creases on a cold cache",
+            metrics.cold_avoided_usd.clone(),
+        );
+        registry.register("responses", "Responses by dialect and class of status", metrics.responses.clone());
+        registry.register("cache_breaks", "Cache breaks by cause", metrics.cache_breaks.clone());
+        registry.register("violations", "Violations of guarantees", metrics.violations.clone());
         registry.register("folds", "Folds by pass", metrics.folds.clone());
         registry.register(
             "creases",
@@ -270,7 +351,89 @@ impl ProxyMetrics {
             Unit::Seconds,
             metrics.request_overhead.clone(),
         );
-        Self { catalog: registry, ..metrics }
+        let metrics = Self { catalog: registry, ..metrics };
+        metrics.create_labels();
+        metrics
+    }
+
+    /// Creates the counters of all known labels, so that every family is present from the start.
+    fn create_labels(&self) {
+        for kind in INTERNAL_ERROR_KINDS {
+            let _ = self.internal_errors.get_or_create(&KindLabels { kind });
+        }
+        for guarantee in Guarantee::ALL {
+            let _ = self.violations.get_or_create(&GuaranteeLabels { guarantee: guarantee.name() });
+        }
+        for cause in BreakCause::ALL {
+            let _ = self.cache_breaks.get_or_create(&CauseLabels { cause: cause.name() });
+        }
+        for trigger in ["over_budget", "profitable", "cold_cache"] {
+            let _ = self.creases.get_or_create(&TriggerLabels { trigger });
+        }
+        for stage in [TokenStage::Received, TokenStage::Sent, TokenStage::WouldSend] {
+            self.prompt_tokens(stage);
+        }
+        for direction in ["input", "output", "cache_read", "cache_write"] {
+            let _ = self.reported_tokens.get_or_create(&TokenLabels { direction });
+        }
+        for kind in ["served", "refused"] {
+            let _ = self.unfolds.get_or_create(&KindLabels { kind });
+        }
+        for format in CONVERSATION_FORMATS.map(Format::name) {
+            for sent in ["unmodified", "folded"] {
+                let _ = self.requests.get_or_create(&RequestLabels { format, sent });
+            }
+            for status in STATUS_CLASSES {
+                let _ = self.responses.get_or_create(&ResponseLabels { format, status });
+            }
+        }
+    }
+
+    /// Returns the number of requests that carried a conversation.
+    pub(crate) fn conversation_requests(&self) -> u64 {
+        let outcomes = CONVERSATION_FORMATS.iter().flat_map(|format| {
+            let format = format.name();
+            ["unmodified", "folded"].map(|sent| RequestLabels { format, sent })
+        });
+        outcomes.filter_map(|outcome| self.requests.get(&outcome).map(|it| it.get())).sum()
+    }
+
+    /// Returns the internal errors that have occurred, by kind.
+    pub(crate) fn internal_error_counts(&self) -> Vec<(&'static str, u64)> {
+        let count = |kind| self.internal_errors.get_or_create(&KindLabels { kind }).get();
+        INTERNAL_ERROR_KINDS.iter().map(|kind| (*kind, count(kind))).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Returns the violations of each guarantee, in the order of [`Guarantee::ALL`].
+    pub(crate) fn violations(&self) -> [u64; 4] {
+        let errors = |kinds: &[&'static str]| -> u64 {
+            kinds.iter().map(|kind| self.internal_errors.get_or_create(&KindLabels { kind }).get()).sum()
+        };
+        Guarantee::ALL.map(|guarantee| {
+            let counted = self.violations.get_or_create(&GuaranteeLabels { guarantee: guarantee.name() }).get();
+            counted
+                + match guarantee {
+                    Guarantee::Fits => errors(&["cannot_fit"]),
+                    Guarantee::Recoverable => errors(&["sync_failed"]),
+                    Guarantee::Valid | Guarantee::Stable => 0,
+                }
+        })
+    }
+
+    /// Counts a violation of a guarantee.
+    pub(crate) fn count_violation(&self, guarantee: Guarantee) {
+        self.violations.get_or_create(&GuaranteeLabels { guarantee: guarantee.name() }).inc();
+    }
+
+    /// Counts a cache break.
+    pub(crate) fn record_cache_break(&self, cause: &'static str) {
+        self.cache_breaks.get_or_create(&CauseLabels { cause }).inc();
+    }
+
+    /// Counts the response to a conversation.
+    pub(crate) fn record_response(&self, format: &'static str, status: u16) {
+        let status = STATUS_CLASSES[usize::from(status / 100).clamp(1, 5) - 1];
+        self.responses.get_or_create(&ResponseLabels { format, status }).inc();
     }
 
     /// Returns the exported names and the descriptions of all metrics.

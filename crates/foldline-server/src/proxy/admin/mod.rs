@@ -1,5 +1,8 @@
 //! The proxy's own endpoints, metrics and statistics.
 
+pub(crate) mod api;
+pub(crate) mod assets;
+pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod routes;
 pub(crate) mod stats;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Query, State};
-use axum::http::{Request, StatusCode, header};
+use axum::http::{Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use foldline_archive::{ErrorKind, ExcerptQuery, excerpt};
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::proxy::admin::stats;
+use crate::proxy::admin::{api, stats};
 use crate::proxy::downstream::error_response;
 use crate::proxy::fold::tenant::NoTenant;
 use crate::proxy::settings::ProxySettings;
@@ -27,14 +27,31 @@ use crate::proxy::upstream::models::ModelWindow;
 /// Path prefix of the proxy's own endpoints.
 pub(crate) const ADMIN_PREFIX: &str = "/foldline/";
 
+/// Returns the path without a token before it.
+pub(crate) fn own_path(path: &str) -> &str {
+    let rest = path.strip_prefix("/token/").and_then(|rest| rest.find('/').map(|at| &rest[at..]));
+    rest.unwrap_or(path)
+}
+
+/// Returns true for the request that exchanges a token for a cookie; it cannot carry one.
+pub(crate) fn is_login(parts: &Parts) -> bool {
+    parts.method == Method::POST && own_path(parts.uri.path()) == "/foldline/api/v1/login"
+}
+
+/// Handles a login.
+pub(crate) async fn login(proxy: &AppState, parts: &Parts, body: Body) -> Response {
+    api::changes::login(proxy, &parts.headers, body).await
+}
+
 /// Handles a request below [`ADMIN_PREFIX`].
-pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts) -> Response {
+pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts, body: Body) -> Response {
     let routes = Router::new()
         .route("/foldline/healthz", get(healthz))
         .route("/foldline/metrics", get(metrics))
         .route("/foldline/unfold/{handle}", get(unfold))
+        .merge(api::routes())
         .with_state(proxy);
-    match routes.oneshot(Request::from_parts(parts, Body::empty())).await {
+    match routes.oneshot(Request::from_parts(parts, body)).await {
         Ok(mut response) => {
             let nosniff = header::HeaderValue::from_static("nosniff");
             response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);

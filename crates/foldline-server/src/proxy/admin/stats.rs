@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use foldline::Tokens;
-use foldline::wire::Format;
 
 use crate::proxy::admin::metrics::{
-    CLIENT_ERROR_CLASS, KindLabels, NO_RESPONSE_CLASS, ProxyMetrics, RequestLabels, SERVER_ERROR_CLASS, TokenStage,
+    CLIENT_ERROR_CLASS, KindLabels, NO_RESPONSE_CLASS, ProxyMetrics, SERVER_ERROR_CLASS, TokenStage,
 };
 use crate::proxy::state::AppState;
 
@@ -30,6 +29,10 @@ pub struct ProxyStats {
     pub would_save_usd: f64,
     /// Dollars that creases would have cost, in observe mode.
     pub would_crease_cost_usd: f64,
+    /// Dollars spent on rounds in which models read originals.
+    pub unfold_cost_usd: f64,
+    /// Dollars spent on summaries.
+    pub summary_cost_usd: f64,
     /// Originals that models requested and received.
     pub unfolds: u64,
     /// Requests that an upstream did not answer with success.
@@ -59,12 +62,19 @@ impl UpstreamErrors {
 #[derive(Clone)]
 pub struct StatsHandle(pub(crate) Arc<AppState>);
 
+impl ProxyStats {
+    /// Returns what folding saved after everything it cost, in dollars.
+    pub fn net_usd(&self) -> f64 {
+        self.saved_usd - self.crease_cost_usd - self.unfold_cost_usd - self.summary_cost_usd
+    }
+}
+
 impl StatsHandle {
     /// Returns the totals so far.
     pub fn snapshot(&self) -> ProxyStats {
         let metrics = &self.0.metrics;
         ProxyStats {
-            requests: conversation_requests(metrics),
+            requests: metrics.conversation_requests(),
             received_tokens: metrics.prompt_tokens(TokenStage::Received).get(),
             sent_tokens: metrics.prompt_tokens(TokenStage::Sent).get(),
             would_send_tokens: metrics.prompt_tokens(TokenStage::WouldSend).get(),
@@ -73,6 +83,8 @@ impl StatsHandle {
             would_save_usd: metrics.would_save_usd.get(),
             would_crease_cost_usd: metrics.would_crease_cost_usd.get(),
             upstream_errors: upstream_errors(metrics),
+            unfold_cost_usd: metrics.unfold_cost_usd.get(),
+            summary_cost_usd: metrics.summary_cost_usd.get(),
             unfolds: metrics.unfolds.get(&KindLabels { kind: "served" }).map_or(0, |count| count.get()),
         }
     }
@@ -85,12 +97,4 @@ pub(crate) fn upstream_errors(metrics: &ProxyMetrics) -> UpstreamErrors {
         server: metrics.upstream_errors(SERVER_ERROR_CLASS),
         no_response: metrics.upstream_errors(NO_RESPONSE_CLASS),
     }
-}
-
-fn conversation_requests(metrics: &ProxyMetrics) -> u64 {
-    let outcomes = Format::all().flat_map(|format| {
-        let format = format.name();
-        ["unmodified", "folded"].map(|sent| RequestLabels { format, sent })
-    });
-    outcomes.filter_map(|outcome| metrics.requests.get(&outcome).map(|it| it.get())).sum()
 }

@@ -2,7 +2,7 @@
 //!
 //! Without tokens only this machine can connect, because the proxy listens on loopback only. With tokens every request
 //! must carry one: in the header `x-foldline-token`, or as `/token/TOKEN` before the path, for clients that can set a
-//! base URL but no header; for the proxy's own paths also as `Authorization: Bearer`. The token is removed from the
+//! base URL but no header; for the proxy's own paths also as `Authorization: Bearer` or in the dashboard's cookie. The token is removed from the
 //! request first, so that it is neither logged nor forwarded.
 
 use std::fmt;
@@ -12,6 +12,7 @@ use hyper::Uri;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use hyper::http::request::Parts;
 
+use crate::proxy::admin::login;
 use crate::proxy::downstream::headers::TOKEN;
 
 /// A token that authenticates clients. Its name is that of a tenant, and remains when the token is replaced.
@@ -175,9 +176,16 @@ impl TokenAuth {
         if self.tokens.is_empty() {
             return Some(Admission::Open);
         }
-        let bearer = bearer.filter(|_| parts.uri.path().starts_with(own));
-        let token = [in_header, in_path].into_iter().flatten().find_map(|hash| self.find(hash));
+        let is_own = parts.uri.path().starts_with(own);
+        let bearer = bearer.filter(|_| is_own);
+        let in_cookie = login::cookie_token(&parts.headers).filter(|_| is_own).map(|token| blake3::hash(&token));
+        let token = [in_header, in_path, in_cookie].into_iter().flatten().find_map(|hash| self.find(hash));
         token.or(bearer).map(|token| Admission::Token(token.name.clone()))
+    }
+
+    /// Returns true if a token is valid.
+    pub(crate) fn accepts(&self, token: &[u8]) -> bool {
+        self.find(blake3::hash(token)).is_some()
     }
 
     /// Returns the token with this hash. All tokens are compared, so that the time does not depend on which one matches.

@@ -23,16 +23,25 @@ pub(crate) fn record_event(metrics: &ProxyMetrics, archive: Option<&TenantArchiv
 pub(crate) fn record_crease(
     metrics: &ProxyMetrics,
     archive: Option<&TenantArchive>,
+    (session, model): (&str, &str),
     &Crease { request_point, trigger, saved_tokens, rewrite_cost, .. }: &Crease,
 ) {
     let name = trigger_name(trigger);
-    tracing::info!(request_point, trigger = name, saved_tokens, rewrite_cost, "crease");
+    tracing::info!(
+        session,
+        model,
+        request_point,
+        trigger = name,
+        saved_tokens,
+        rewrite_cost_tokens = rewrite_cost,
+        "crease"
+    );
     metrics.creases.get_or_create(&TriggerLabels { trigger: name }).inc();
     journal_event(archive, &FoldEvent::Creased { request_point, trigger, saved_tokens, rewrite_cost });
 }
 
 /// Returns the name of a trigger as metrics and logs show it.
-fn trigger_name(trigger: Trigger) -> &'static str {
+pub(crate) fn trigger_name(trigger: Trigger) -> &'static str {
     match trigger {
         Trigger::OverBudget => "over_budget",
         Trigger::Profitable => "profitable",

@@ -7,6 +7,7 @@ pub(crate) mod hidden_history;
 pub(crate) mod parallel_count;
 pub(crate) mod prefix_id;
 pub(crate) mod prepare;
+pub(crate) mod request_facts;
 pub(crate) mod session_cache;
 pub(crate) mod session_facts;
 pub(crate) mod summaries;

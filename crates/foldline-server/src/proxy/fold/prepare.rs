@@ -10,12 +10,13 @@ use bytes::Bytes;
 use foldline::laws::{LawProfile, ServerKind};
 use foldline::wire::{ApiFamily, EndpointPurpose, Format, ReportedId, Request};
 use foldline::{
-    CancelFlag, Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore, Tokens,
+    CancelFlag, Crease, Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore, Tokens,
     apply_with_state, model_name,
 };
 use foldline_archive::TenantArchive;
 use hyper::http::uri::Scheme;
 
+use crate::activity::sent_body::BodyFingerprint;
 use crate::proxy::admin::metrics::PassLabels;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
 use crate::proxy::fold::budget::{BudgetChoice, TightBudget};
@@ -23,6 +24,8 @@ use crate::proxy::fold::fold_events::{record_crease, record_event};
 use crate::proxy::fold::hidden_history::{HiddenRoundsLog, restored_body};
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_id::PrefixHashes;
+use crate::proxy::fold::request_facts;
+use crate::proxy::fold::request_facts::{KnownSession, RequestFacts, WindowLimits};
 use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
 use crate::proxy::fold::session_facts::{SessionFacts, session_name};
 use crate::proxy::fold::summary_job::{SummaryJob, is_summary_due, target_ratio};
@@ -41,6 +44,8 @@ pub(crate) struct FoldJob {
     pub(crate) tenant: Tenant,
     /// Session name sent by the client.
     pub(crate) session: Option<String>,
+    /// Name of the client.
+    pub(crate) client: String,
     /// Decoded body.
     pub(crate) body: Bytes,
     pub(crate) history: HistoryView,
@@ -91,6 +96,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) tight: Option<Arc<TightBudget>>,
     /// Originals that the model may unfold.
     pub(crate) stored: StoredHandles,
+    /// Facts for the record of the request.
+    pub(crate) facts: Option<Arc<RequestFacts>>,
 }
 
 /// The reason for folding a request again.
@@ -360,9 +367,10 @@ impl FoldInputs<'_> {
         if let Some(from) = budget.from.filter(|_| !is_retry) {
             facts.set_budget(prefixes.prefix(from), budget.tokens);
         }
-        let is_crease = self.report_folds(state, &applied, is_open, from_scratch);
-        let has_written = is_crease || writer.as_ref().is_some_and(ArchiveWriter::has_written);
+        let crease = self.report_folds(state, &applied, is_open, from_scratch);
+        let has_written = crease.is_some() || writer.as_ref().is_some_and(ArchiveWriter::has_written);
         let mut prepared = self.prepared(state, &mut applied, budget.tokens, max_output, &stored);
+        prepared.facts = self.request_facts(state, &applied, &prepared, crease, from_scratch);
         prepared.pending_sync = self.pending_sync(has_written && mode == ProxyMode::Fold, &stored);
         if is_retry {
             let (facts, prefixes) = (facts.clone(), prefixes.clone());
@@ -436,6 +444,7 @@ impl FoldInputs<'_> {
             archive: session.archive.clone(),
             summary_job: None,
             tight: None,
+            facts: None,
             stored: session.continued.clone().unwrap_or_else(|| stored.clone()),
         }
     }
@@ -476,28 +485,76 @@ impl FoldInputs<'_> {
         Some(Arc::new(PendingSync::new(archive.request_sync(), stored.clone())))
     }
 
-    /// Reports new folds and a crease that was made for this request. Returns true if there is one. Earlier creases were
-    /// reported when they were made, and kept decisions are not reported again.
-    fn report_folds(&self, state: &AppState, applied: &FoldedRequest, is_open: bool, from_scratch: bool) -> bool {
+    /// Gathers the facts for the record of the request; none for requests that only count tokens.
+    fn request_facts(
+        &self,
+        state: &AppState,
+        applied: &FoldedRequest,
+        prepared: &PreparedRequest,
+        crease: Option<Crease>,
+        from_scratch: bool,
+    ) -> Option<Arc<RequestFacts>> {
+        if self.job.purpose != EndpointPurpose::Turn || self.job.history == HistoryView::Model {
+            return None;
+        }
+        let Self { session, job, model, prefixes, .. } = self;
+        let name = job.session.clone().unwrap_or_else(|| session_name(session.prefixes.root()));
+        let log = state.activity.get(job.tenant.key.0, job.tenant.archive.as_ref());
+        let known = log.known_session(&name);
+        let (messages, tools_hash) = known.unwrap_or_default();
+        let known = KnownSession { is_new: known.is_none(), messages, tools_hash };
+        let conversation = self.request.conversation();
+        let is_folded = state.settings.mode == ProxyMode::Fold;
+        let (tools_hash, tools) = request_facts::tool_weights(&self.request, &model.meter, known);
+        let limits = WindowLimits {
+            meter: &model.meter,
+            prices: &model.prices,
+            policy: &state.settings.policy,
+            budget: prepared.budget,
+            is_folded,
+        };
+        let has_new_folds = crease.is_some() || from_scratch || known.is_new || applied.has_ingest_folds(messages);
+        Some(Arc::new(RequestFacts {
+            session: name,
+            title: if known.is_new { request_facts::title(&conversation.messages) } else { None },
+            prefixes: prefixes.clone(),
+            crease,
+            folds: if has_new_folds && is_folded { request_facts::fold_records(applied) } else { Vec::new() },
+            tools,
+            tools_hash,
+            calls: request_facts::new_calls(&conversation.messages, known),
+            window: request_facts::window_parts(&self.request, applied, limits),
+            body: BodyFingerprint::new(prepared.body.as_ref().filter(|_| is_folded).unwrap_or(&job.body)),
+        }))
+    }
+
+    /// Reports new folds and a crease that was made for this request. Returns the crease, if there is one. Earlier creases
+    /// were reported when they were made, and kept decisions are not reported again.
+    fn report_folds(
+        &self,
+        state: &AppState,
+        applied: &FoldedRequest,
+        is_open: bool,
+        from_scratch: bool,
+    ) -> Option<Crease> {
         let (session, creases) = (&self.session, applied.creases());
         let crease = creases.last().filter(|crease| crease.request_point == self.prefixes.len() && is_open);
         if crease.is_some() || from_scratch && !creases.is_empty() {
             session.facts.persist_budgets(&self.prefixes);
         }
         if let Some(crease) = crease {
-            record_crease(&state.metrics, session.archive.as_ref(), crease);
-            let cost = match state.settings.mode {
-                ProxyMode::Observe => &state.metrics.would_crease_cost_usd,
-                ProxyMode::Fold | ProxyMode::Off => &state.metrics.crease_cost_usd,
-            };
-            cost.inc_by(
-                self.model.dollars(crease.rewrite_cost as f64, state.settings.upstreams.get(self.model.family)),
-            );
+            let name = self.job.session.clone().unwrap_or_else(|| session_name(session.prefixes.root()));
+            record_crease(&state.metrics, session.archive.as_ref(), (&name, &session.model_name), crease);
+            if state.settings.mode == ProxyMode::Observe {
+                let cost =
+                    self.model.dollars(crease.rewrite_cost as f64, state.settings.upstreams.get(self.model.family));
+                state.metrics.would_crease_cost_usd.inc_by(cost);
+            }
         }
         for (pass, count) in session.facts.count_new_folds(applied.pass_names()) {
             state.metrics.folds.get_or_create(&PassLabels { pass }).inc_by(count);
         }
-        crease.is_some()
+        crease.cloned()
     }
 
     /// Returns the summary job that is due, if any.

@@ -107,6 +107,11 @@ impl TenantDirectory {
         self.tenancy
     }
 
+    /// Returns true if originals are stored.
+    pub(crate) fn has_archive(&self) -> bool {
+        self.archive.is_some()
+    }
+
     /// Returns the tenant of a request.
     pub(crate) fn identify(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
         let identity = identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldline::Handle;
 use foldline::wire::{
     ApiError, BodyOutcome, BodySplicer, Format, HiddenCall, HiddenRound, InterceptedCalls, ReportedId, Request,
     RequestEdit, RoundOutcome, StreamSplicer, Usage,
@@ -48,6 +49,8 @@ pub(crate) struct UnfoldRounds {
     served_calls: usize,
     /// True if they are recorded.
     recorded: bool,
+    /// Originals that the model has received.
+    unfolded: Vec<Handle>,
     /// Retry budget of the current round.
     retries: RetryBudget,
 }
@@ -108,6 +111,7 @@ impl UnfoldRounds {
             hidden_rounds: Vec::new(),
             served_calls: 0,
             recorded: false,
+            unfolded: Vec::new(),
         }
     }
 
@@ -336,14 +340,19 @@ impl UnfoldRounds {
         answers
     }
 
-    async fn serve_calls(&self, calls: Vec<HiddenCall>) -> Vec<String> {
+    async fn serve_calls(&mut self, calls: Vec<HiddenCall>) -> Vec<String> {
         let (proxy, archive) = (self.state.clone(), self.prepared.archive.clone());
         let stored = self.prepared.stored.clone();
         let count = calls.len();
         let answers = tokio::task::spawn_blocking(move || {
-            calls.iter().map(|call| tool::answer_call(call, archive.as_ref(), &stored, &proxy.metrics)).collect()
+            let answer = |call| tool::answer_call(call, archive.as_ref(), &stored, &proxy.metrics);
+            calls.iter().map(answer).collect::<Vec<_>>()
         });
-        answers.await.unwrap_or_else(|_| vec!["The archive could not be read.".to_owned(); count])
+        let Ok(answers) = answers.await else {
+            return vec!["The archive could not be read.".to_owned(); count];
+        };
+        self.unfolded.extend(answers.iter().filter_map(|answer| answer.unfolded));
+        answers.into_iter().map(|answer| answer.text).collect()
     }
 
     /// Records, once, the rounds that the client does not see, and the originals that may be unfolded after a response that
@@ -394,7 +403,7 @@ impl UnfoldRounds {
 
     fn finished(&self, usage: Option<Usage>) -> MaybeUsage {
         let rounds = if self.hidden_rounds.is_empty() { RoundCount::One } else { RoundCount::Several };
-        Some(ResponseUsage { usage, rounds })
+        Some(ResponseUsage { usage, rounds, unfolded: self.unfolded.clone() })
     }
 }
 

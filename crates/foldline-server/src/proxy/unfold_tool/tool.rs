@@ -33,17 +33,27 @@ struct UnfoldArguments {
     page: Option<usize>,
 }
 
+/// The answer to a call.
+pub(crate) struct CallAnswer {
+    pub(crate) text: String,
+    /// Original that the model receives; none if the call failed.
+    pub(crate) unfolded: Option<Handle>,
+}
+
 /// Answers a call. Only originals in `stored` are returned.
 pub(crate) fn answer_call(
     call: &HiddenCall,
     archive: Option<&TenantArchive>,
     stored: &StoredHandles,
     metrics: &ProxyMetrics,
-) -> String {
+) -> CallAnswer {
     let result = read_original(call, archive, stored);
     let kind = if result.is_ok() { "served" } else { "refused" };
     metrics.unfolds.get_or_create(&KindLabels { kind }).inc();
-    result.unwrap_or_else(|message| message)
+    match result {
+        Ok((handle, text)) => CallAnswer { text, unfolded: Some(handle) },
+        Err(text) => CallAnswer { text, unfolded: None },
+    }
 }
 
 /// Tool result after too many calls or rounds in one response.
@@ -73,7 +83,11 @@ pub(crate) fn truncated(mut text: String, room: Tokens, meter: &Meter) -> String
     text + TRUNCATION_NOTE
 }
 
-fn read_original(call: &HiddenCall, archive: Option<&TenantArchive>, stored: &StoredHandles) -> Result<String, String> {
+fn read_original(
+    call: &HiddenCall,
+    archive: Option<&TenantArchive>,
+    stored: &StoredHandles,
+) -> Result<(Handle, String), String> {
     let arguments: UnfoldArguments = serde_json::from_str(&call.arguments)
         .map_err(|error| format!("The arguments could not be read ({error}). Call it with {{\"handle\": \"..\"}}."))?;
     let archive = archive.ok_or("There is no archive; run the tool again instead.")?;
@@ -112,7 +126,7 @@ fn read_original(call: &HiddenCall, archive: Option<&TenantArchive>, stored: &St
             excerpt.page, excerpt.pages, excerpt.total_lines
         ));
     }
-    Ok(text)
+    Ok((handle, text))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use foldline::Handle;
 use foldline::wire::{Format, Response, StreamReader, Usage};
 
 use crate::proxy::downstream::channel_body::{BodySender, abort_body, channel_body};
@@ -17,10 +18,12 @@ use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead, next_ch
 pub(crate) type MaybeUsage = Option<ResponseUsage>;
 
 /// The usage of a response.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ResponseUsage {
     pub(crate) usage: Option<Usage>,
     pub(crate) rounds: RoundCount,
+    /// Originals that the model requested and received.
+    pub(crate) unfolded: Vec<Handle>,
 }
 
 /// The number of rounds of a response. The usage of several rounds cannot be compared with the one prompt that was
@@ -33,7 +36,7 @@ pub(crate) enum RoundCount {
 
 impl From<Response<'_>> for ResponseUsage {
     fn from(response: Response<'_>) -> Self {
-        Self { usage: response.usage, rounds: RoundCount::One }
+        Self { usage: response.usage, rounds: RoundCount::One, unfolded: Vec::new() }
     }
 }
 

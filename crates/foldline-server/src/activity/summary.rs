@@ -1,0 +1,331 @@
+//! All sessions, days and tools of one tenant, added up from records. Adding a record costs the same whatever was added
+//! before, and reading costs what is shown.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+use crate::activity::record::{FoldRecord, RequestActivity, WindowParts};
+use crate::activity::totals::ActivityTotals;
+
+/// Milliseconds of a day.
+pub(crate) const DAY_MILLIS: i64 = 86_400_000;
+/// A session is live if it had a request within this time, in milliseconds.
+const LIVE_MILLIS: i64 = 600_000;
+/// Sessions whose requests and folds are kept; of older ones the totals remain.
+const MAX_DETAILED_SESSIONS: usize = 500;
+/// Requests and folds kept of one session; the newest are kept.
+const MAX_SESSION_REQUESTS: usize = 2_000;
+const MAX_SESSION_FOLDS: usize = 1_000;
+/// Latest requests and unfolds of all sessions.
+const MAX_RECENT_REQUESTS: usize = 500;
+const MAX_RECENT_UNFOLDS: usize = 100;
+
+/// What all requests of one tenant did and cost.
+#[derive(Debug, Default)]
+pub struct ActivitySummary {
+    sessions: HashMap<String, SessionEntry>,
+    details: HashMap<String, SessionDetails>,
+    /// By day, model and client.
+    days: BTreeMap<(i64, String, String), ActivityTotals>,
+    /// By client and tool.
+    tools: BTreeMap<(String, String), ToolEntry>,
+    recent: VecDeque<RequestActivity>,
+    recent_unfolds: VecDeque<UnfoldEntry>,
+}
+
+/// A session.
+#[derive(Clone, Debug, Default)]
+pub struct SessionEntry {
+    /// Its name.
+    pub id: String,
+    /// First words of its task.
+    pub title: String,
+    /// Name of the client.
+    pub client: String,
+    /// Model of its last request.
+    pub model: String,
+    /// Times of its first and its last request, in milliseconds since 1970.
+    pub first_at: i64,
+    /// Time of its last request.
+    pub last_at: i64,
+    /// Sums of its requests.
+    pub totals: ActivityTotals,
+    /// Window of its last request.
+    pub window: Option<WindowParts>,
+}
+
+impl SessionEntry {
+    /// Returns true if the session had a request a short time ago.
+    pub fn is_live(&self, now: i64) -> bool {
+        now - self.last_at < LIVE_MILLIS
+    }
+}
+
+/// Requests and folds of a session.
+#[derive(Debug, Default)]
+struct SessionDetails {
+    last_at: i64,
+    requests: VecDeque<RequestActivity>,
+    folds: VecDeque<FoldEntry>,
+    handles: HashSet<String>,
+}
+
+/// A fold of a session.
+#[derive(Clone, Debug)]
+pub struct FoldEntry {
+    /// Time of the request that folded it, in milliseconds since 1970.
+    pub at: i64,
+    /// The fold.
+    pub fold: FoldRecord,
+    /// Number of times that the model requested the original.
+    pub unfolds: u64,
+}
+
+/// A tool that a client declares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolEntry {
+    /// Tokens of its declaration.
+    pub tokens: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Sessions that declared it.
+    pub sessions: u64,
+    /// Time of its last call, in milliseconds since 1970.
+    pub last_called_at: Option<i64>,
+}
+
+/// An unfold.
+#[derive(Clone, Debug)]
+pub struct UnfoldEntry {
+    /// Time, in milliseconds since 1970.
+    pub at: i64,
+    /// Name of the session.
+    pub session: String,
+    /// The fold, as far as it is known.
+    pub fold: FoldRecord,
+}
+
+impl ActivitySummary {
+    /// Adds a record.
+    pub fn add(&mut self, mut record: RequestActivity) {
+        self.add_to_details(&mut record);
+        let totals = record.totals();
+        let day = record.at.div_euclid(DAY_MILLIS);
+        *self.days.entry((day, record.model.clone(), record.client.clone())).or_default() += totals;
+        self.add_to_tools(&record);
+        let session = self.sessions.entry(record.session.clone()).or_insert_with(|| SessionEntry {
+            id: record.session.clone(),
+            first_at: record.at,
+            ..SessionEntry::default()
+        });
+        session.totals += totals;
+        session.first_at = session.first_at.min(record.at);
+        if record.at >= session.last_at {
+            session.last_at = record.at;
+            session.model.clone_from(&record.model);
+            session.client.clone_from(&record.client);
+            session.window = record.window.or(session.window);
+        }
+        if let Some(title) = record.title.take().filter(|_| session.title.is_empty()) {
+            session.title = title;
+        }
+        push_bounded(&mut self.recent, record.without_lists(), MAX_RECENT_REQUESTS);
+    }
+
+    /// Adds a record to the details of its session, and removes folds from the record that were recorded before: a
+    /// restarted proxy reports them again.
+    fn add_to_details(&mut self, record: &mut RequestActivity) {
+        if !self.details.contains_key(&record.session) && self.details.len() >= MAX_DETAILED_SESSIONS {
+            let oldest = self.details.iter().min_by_key(|(_, details)| details.last_at).map(|(name, _)| name.clone());
+            oldest.map(|name| self.details.remove(&name));
+        }
+        let details = self.details.entry(record.session.clone()).or_default();
+        details.last_at = details.last_at.max(record.at);
+        let handles = &mut details.handles;
+        record.folds.retain(|fold| fold.handle.as_ref().is_none_or(|handle| handles.insert(handle.clone())));
+        for fold in &record.folds {
+            let entry = FoldEntry { at: record.at, fold: fold.clone(), unfolds: 0 };
+            push_bounded(&mut details.folds, entry, MAX_SESSION_FOLDS);
+        }
+        for unfold in &record.unfolds {
+            let is_fold = |entry: &&mut FoldEntry| entry.fold.handle.as_ref() == Some(&unfold.handle);
+            let known = details.folds.iter_mut().find(is_fold);
+            let fold = known.map(|entry| {
+                entry.unfolds += 1;
+                FoldRecord { marker: String::new(), ..entry.fold.clone() }
+            });
+            let unknown = || FoldRecord { handle: Some(unfold.handle.clone()), ..FoldRecord::default() };
+            let fold = fold.unwrap_or_else(unknown);
+            let entry = UnfoldEntry { at: record.at, session: record.session.clone(), fold };
+            push_bounded(&mut self.recent_unfolds, entry, MAX_RECENT_UNFOLDS);
+        }
+        push_bounded(&mut details.requests, record.without_lists(), MAX_SESSION_REQUESTS);
+    }
+
+    fn add_to_tools(&mut self, record: &RequestActivity) {
+        let key = |name: &str| (record.client.clone(), name.to_owned());
+        for tool in &record.tools {
+            let entry = self.tools.entry(key(&tool.name)).or_default();
+            entry.tokens = tool.tokens;
+            entry.sessions += 1;
+        }
+        for (name, calls) in &record.calls {
+            // A call of a tool that is not declared is the client's mistake; it has no weight.
+            let Some(entry) = self.tools.get_mut(&key(name)) else { continue };
+            entry.calls += calls;
+            entry.last_called_at = entry.last_called_at.max(Some(record.at));
+        }
+    }
+
+    /// Returns the totals since a day (days since 1970, UTC).
+    pub fn totals_since(&self, day: i64) -> ActivityTotals {
+        let mut sum = ActivityTotals::default();
+        self.days.range((day, String::new(), String::new())..).for_each(|(_, totals)| sum += *totals);
+        sum
+    }
+
+    /// Returns the totals since a day, by a key of the day, the model and the client.
+    pub fn totals_by<K: Ord>(
+        &self,
+        day: i64,
+        key: impl Fn(i64, &str, &str) -> K,
+    ) -> BTreeMap<K, (i64, ActivityTotals)> {
+        let mut sums: BTreeMap<K, (i64, ActivityTotals)> = BTreeMap::new();
+        for ((at, model, client), totals) in self.days.range((day, String::new(), String::new())..) {
+            let (last, sum) = sums.entry(key(*at, model, client)).or_default();
+            *last = (*last).max(*at);
+            *sum += *totals;
+        }
+        sums
+    }
+
+    /// Returns the sessions with a request since a time, last active first.
+    pub fn sessions_since(&self, since: i64) -> Vec<&SessionEntry> {
+        let mut sessions: Vec<&SessionEntry> = self.sessions.values().filter(|entry| entry.last_at >= since).collect();
+        sessions.sort_by(|a, b| b.last_at.cmp(&a.last_at).then_with(|| a.id.cmp(&b.id)));
+        sessions
+    }
+
+    /// Returns a session.
+    pub fn session(&self, id: &str) -> Option<&SessionEntry> {
+        self.sessions.get(id)
+    }
+
+    /// Returns the kept requests of a session, oldest first.
+    pub fn session_requests(&self, id: &str) -> impl Iterator<Item = &RequestActivity> {
+        self.details.get(id).into_iter().flat_map(|details| &details.requests)
+    }
+
+    /// Returns the kept folds of a session, newest first.
+    pub fn session_folds(&self, id: &str) -> impl Iterator<Item = &FoldEntry> {
+        self.details.get(id).into_iter().flat_map(|details| details.folds.iter().rev())
+    }
+
+    /// Returns the latest requests of all sessions, newest first.
+    pub fn recent_requests(&self) -> impl Iterator<Item = &RequestActivity> {
+        self.recent.iter().rev()
+    }
+
+    /// Returns the latest unfolds of all sessions, newest first.
+    pub fn recent_unfolds(&self) -> impl Iterator<Item = &UnfoldEntry> {
+        self.recent_unfolds.iter().rev()
+    }
+
+    /// Returns the tools by client and name.
+    pub fn tools(&self) -> impl Iterator<Item = (&str, &str, &ToolEntry)> {
+        self.tools.iter().map(|((client, tool), entry)| (client.as_str(), tool.as_str(), entry))
+    }
+}
+
+fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
+    if list.len() >= max {
+        list.pop_front();
+    }
+    list.push_back(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::record::{ToolWeight, UnfoldRecord};
+
+    fn record(session: &str, at: i64) -> RequestActivity {
+        RequestActivity {
+            session: session.into(),
+            at,
+            client: "agent".into(),
+            model: "m".into(),
+            received_tokens: 100,
+            sent_tokens: 60,
+            ..RequestActivity::default()
+        }
+    }
+
+    fn fold(handle: &str) -> FoldRecord {
+        FoldRecord {
+            handle: Some(handle.into()),
+            tool: Some("read".into()),
+            target: "a.rs".into(),
+            ..FoldRecord::default()
+        }
+    }
+
+    #[test]
+    fn sessions_days_and_all_agree() {
+        let mut summary = ActivitySummary::default();
+        summary.add(record("a", 1));
+        summary.add(record("b", DAY_MILLIS + 1));
+        summary.add(record("a", 2 * DAY_MILLIS));
+        let all = summary.totals_since(0);
+        assert_eq!((all.requests, all.received_tokens, all.sent_tokens), (3, 300, 180));
+        assert_eq!(summary.totals_since(1).requests, 2);
+        let mut sessions = ActivityTotals::default();
+        summary.sessions_since(0).iter().for_each(|entry| sessions += entry.totals);
+        assert_eq!(sessions, all);
+        let names: Vec<&str> = summary.sessions_since(0).iter().map(|entry| entry.id.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(summary.totals_by(0, |day, _, _| day).len(), 3);
+    }
+
+    #[test]
+    fn fold_that_is_reported_again_is_counted_once() {
+        let mut summary = ActivitySummary::default();
+        summary.add(RequestActivity { folds: vec![fold("h1"), fold("h2")], ..record("a", 1) });
+        summary.add(RequestActivity { folds: vec![fold("h1"), fold("h3")], ..record("a", 2) });
+        assert_eq!(summary.totals_since(0).folds, 3);
+        assert_eq!(summary.session_folds("a").count(), 3);
+    }
+
+    #[test]
+    fn unfolds_name_what_was_folded() {
+        let mut summary = ActivitySummary::default();
+        summary.add(RequestActivity { folds: vec![fold("h1")], ..record("a", 1) });
+        let unfolds = ["h1", "h9"].map(|handle| UnfoldRecord { handle: handle.into() }).to_vec();
+        summary.add(RequestActivity { unfolds, ..record("a", 2) });
+        assert_eq!(summary.session_folds("a").next().unwrap().unfolds, 1);
+        let targets: Vec<&str> = summary.recent_unfolds().map(|unfold| unfold.fold.target.as_str()).collect();
+        assert_eq!(targets, ["", "a.rs"]);
+    }
+
+    #[test]
+    fn tools_are_weighed_once_and_their_calls_counted() {
+        let mut summary = ActivitySummary::default();
+        let tools =
+            vec![ToolWeight { name: "read".into(), tokens: 40 }, ToolWeight { name: "fax".into(), tokens: 900 }];
+        summary.add(RequestActivity { tools, ..record("a", 1) });
+        let calls = BTreeMap::from([("read".to_owned(), 2), ("undeclared".to_owned(), 1)]);
+        summary.add(RequestActivity { calls, ..record("a", 7) });
+        let tools: Vec<_> = summary.tools().map(|(_, name, entry)| (name, entry.tokens, entry.calls)).collect();
+        assert_eq!(tools, [("fax", 900, 0), ("read", 40, 2)]);
+    }
+
+    #[test]
+    fn details_are_bounded_and_totals_are_not() {
+        let mut summary = ActivitySummary::default();
+        let sessions = MAX_DETAILED_SESSIONS as i64 + 10;
+        (0..sessions).for_each(|at| summary.add(record(&at.to_string(), at)));
+        assert_eq!(summary.details.len(), MAX_DETAILED_SESSIONS);
+        assert_eq!(summary.session_requests("0").count(), 0);
+        assert_eq!(summary.totals_since(0).requests, sessions as u64);
+        assert_eq!(summary.recent.len(), MAX_RECENT_REQUESTS);
+    }
+}

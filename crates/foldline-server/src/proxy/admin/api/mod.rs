@@ -1,0 +1,253 @@
+//! The API below `/foldline/api/v1/`: JSON for the dashboard, the terminal and other programs.
+//!
+//! Every answer covers the tenant of the caller alone. The contract is docs/reference/api.md; the answers are written
+//! in `answers`, from the summary of the tenant's journal.
+
+pub(crate) mod answers;
+pub(crate) mod changes;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use foldline_archive::ErrorKind;
+use hyper::http::request::Parts;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::activity::{ActivityLog, ActivitySummary, now_millis};
+use crate::proxy::admin::api::answers::{ProxyFacts, TableKey, TableQuery};
+use crate::proxy::downstream::error_response;
+use crate::proxy::fold::tenant::Tenant;
+use crate::proxy::state::AppState;
+
+/// Largest number of rows that a request can ask for.
+const MAX_LIMIT: usize = 10_000;
+/// Bytes of an original that are shown.
+const MAX_SHOWN_BYTES: usize = 1 << 20;
+
+type SharedState = State<Arc<AppState>>;
+
+/// Returns the routes of the API.
+pub(crate) fn routes() -> Router<Arc<AppState>> {
+    Router::new()
+        .route("/foldline/api/v1/overview", get(overview))
+        .route("/foldline/api/v1/sessions", get(sessions))
+        .route("/foldline/api/v1/sessions/{id}", get(session).delete(changes::delete_session))
+        .route("/foldline/api/v1/cache", get(cache))
+        .route("/foldline/api/v1/quality", get(quality))
+        .route("/foldline/api/v1/inventory", get(inventory))
+        .route("/foldline/api/v1/table", get(table))
+        .route("/foldline/api/v1/policies", get(policies))
+        .route("/foldline/api/v1/health", get(health))
+        .route("/foldline/api/v1/originals/{handle}", get(original))
+        .route("/foldline/api/v1/events", get(stream::events))
+        .route("/foldline/api/v1/logout", post(changes::logout))
+}
+
+/// The tenant of a request and its journal.
+pub(super) struct TenantView {
+    pub(super) tenant: Tenant,
+    pub(super) log: Arc<ActivityLog>,
+}
+
+impl TenantView {
+    pub(super) fn identify(state: &AppState, parts: &Parts) -> Result<Self, ApiFailure> {
+        let no_tenant = |_| ApiFailure {
+            status: StatusCode::FORBIDDEN,
+            message: "the request belongs to no tenant; use a named token, or add the API key whose sessions you want"
+                .into(),
+        };
+        let tenant = state.tenants.identify(parts).map_err(no_tenant)?;
+        let log = state.activity.get(tenant.key.0, tenant.archive.as_ref());
+        Ok(Self { tenant, log })
+    }
+}
+
+/// An answer with an error status.
+pub(super) struct ApiFailure {
+    pub(super) status: StatusCode,
+    pub(super) message: String,
+}
+
+impl ApiFailure {
+    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into() }
+    }
+}
+
+impl From<foldline_archive::Error> for ApiFailure {
+    fn from(error: foldline_archive::Error) -> Self {
+        let status = match error.kind() {
+            ErrorKind::InvalidInput | ErrorKind::InvalidHandle => StatusCode::BAD_REQUEST,
+            ErrorKind::NotFound | ErrorKind::Ambiguous { .. } => StatusCode::NOT_FOUND,
+            ErrorKind::Expired { .. } => StatusCode::GONE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl IntoResponse for ApiFailure {
+    fn into_response(self) -> Response {
+        error_response::json_error(None, self.status, &self.message)
+    }
+}
+
+pub(super) type ApiResult = Result<Response, ApiFailure>;
+
+/// Returns a JSON response that no cache stores.
+pub(super) fn json_response(value: &Value) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, value.to_string()).into_response()
+}
+
+/// Answers from the summary of the caller's journal, on a blocking thread.
+async fn answer(
+    state: &AppState,
+    parts: &Parts,
+    show: impl FnOnce(&ActivitySummary) -> Value + Send + 'static,
+) -> ApiResult {
+    let log = TenantView::identify(state, parts)?.log;
+    let shown = tokio::task::spawn_blocking(move || log.read(show)).await;
+    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
+    Ok(json_response(&shown.map_err(failed)??))
+}
+
+async fn overview(State(state): SharedState, parts: Parts) -> ApiResult {
+    let facts = ProxyFacts::new(&state);
+    answer(&state, &parts, move |summary| answers::overview(summary, &facts)).await
+}
+
+/// The period and number of rows of a list.
+#[derive(Deserialize)]
+struct ListQuery {
+    since: Option<String>,
+    limit: Option<usize>,
+    live: Option<String>,
+}
+
+impl ListQuery {
+    fn limit(&self, default: usize) -> usize {
+        self.limit.unwrap_or(default).min(MAX_LIMIT)
+    }
+}
+
+/// Parses the begin of a period.
+fn parse_since(text: Option<&str>) -> Result<i64, ApiFailure> {
+    let invalid = || {
+        ApiFailure::new(
+            StatusCode::BAD_REQUEST,
+            "since must be days (7d), hours (24h), \"all\" or milliseconds since 1970",
+        )
+    };
+    answers::period_start(text.unwrap_or("all"), now_millis()).ok_or_else(invalid)
+}
+
+async fn sessions(State(state): SharedState, Query(query): Query<ListQuery>, parts: Parts) -> ApiResult {
+    let (since, limit) = (parse_since(query.since.as_deref())?, query.limit(100));
+    let live_only = query.live.is_some_and(|live| live == "1");
+    answer(&state, &parts, move |summary| answers::sessions(summary, since, limit, live_only)).await
+}
+
+async fn session(State(state): SharedState, Path(id): Path<String>, parts: Parts) -> ApiResult {
+    let view = TenantView::identify(&state, &parts)?;
+    let shown = tokio::task::spawn_blocking(move || view.log.read(|summary| answers::session(summary, &id)));
+    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
+    let unknown = || ApiFailure::new(StatusCode::NOT_FOUND, "no session has this id");
+    Ok(json_response(&shown.await.map_err(failed)??.ok_or_else(unknown)?))
+}
+
+async fn cache(State(state): SharedState, Query(query): Query<ListQuery>, parts: Parts) -> ApiResult {
+    let limit = query.limit(120);
+    answer(&state, &parts, move |summary| answers::cache(summary, limit)).await
+}
+
+async fn quality(State(state): SharedState, parts: Parts) -> ApiResult {
+    answer(&state, &parts, answers::quality).await
+}
+
+async fn inventory(State(state): SharedState, parts: Parts) -> ApiResult {
+    answer(&state, &parts, answers::inventory).await
+}
+
+/// The rows, period and format of a table.
+#[derive(Deserialize)]
+struct TableParams {
+    by: Option<String>,
+    since: Option<String>,
+    format: Option<String>,
+    limit: Option<usize>,
+    download: Option<String>,
+}
+
+async fn table(State(state): SharedState, Query(params): Query<TableParams>, parts: Parts) -> ApiResult {
+    let by = params.by.as_deref().unwrap_or("session");
+    let unknown = || ApiFailure::new(StatusCode::BAD_REQUEST, "by must be session, model, client or day");
+    let key = TableKey::parse(by).ok_or_else(unknown)?;
+    let query = TableQuery { key, since: parse_since(params.since.as_deref())? };
+    let is_csv = params.format.as_deref() == Some("csv");
+    let is_download = params.download.is_some();
+    let limit = params.limit.unwrap_or(if is_csv || is_download { usize::MAX } else { 1_000 });
+    let log = TenantView::identify(&state, &parts)?.log;
+    let text = tokio::task::spawn_blocking(move || {
+        log.read(|summary| match is_csv {
+            true => answers::table_csv(summary, query, limit),
+            false => answers::table(summary, query, limit).to_string(),
+        })
+    });
+    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
+    let text = text.await.map_err(failed)??;
+    let (kind, ending) = if is_csv { ("text/csv; charset=utf-8", "csv") } else { ("application/json", "json") };
+    let mut response = ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text).into_response();
+    let file = format!("attachment; filename=\"foldline-{by}.{ending}\"");
+    if let (true, Ok(file)) = (is_csv || is_download, file.parse()) {
+        response.headers_mut().insert(header::CONTENT_DISPOSITION, file);
+    }
+    Ok(response)
+}
+
+async fn policies(State(state): SharedState, parts: Parts) -> ApiResult {
+    TenantView::identify(&state, &parts)?;
+    Ok(json_response(&answers::policies()))
+}
+
+async fn health(State(state): SharedState, parts: Parts) -> ApiResult {
+    let view = TenantView::identify(&state, &parts)?;
+    let facts = ProxyFacts::new(&state);
+    let windows = answers::learned_windows(&state, &view.tenant);
+    let shown = tokio::task::spawn_blocking(move || {
+        let archive = answers::archive_facts(view.tenant.archive.as_ref());
+        view.log.read(|summary| answers::health(summary, &facts, archive, windows))
+    });
+    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
+    Ok(json_response(&shown.await.map_err(failed)??))
+}
+
+async fn original(State(state): SharedState, Path(handle): Path<String>, parts: Parts) -> ApiResult {
+    let view = TenantView::identify(&state, &parts)?;
+    let no_archive = || ApiFailure::new(StatusCode::NOT_FOUND, "the proxy runs without an archive");
+    let archive = view.tenant.archive.ok_or_else(no_archive)?;
+    let read = tokio::task::spawn_blocking(move || archive.unfold(&handle));
+    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read");
+    let unfolded = read.await.map_err(failed)??;
+    let shown = &unfolded.bytes[..unfolded.bytes.len().min(MAX_SHOWN_BYTES)];
+    let is_text = std::str::from_utf8(&unfolded.bytes).is_ok();
+    Ok(json_response(&json!({
+        "handle": unfolded.info.handle.as_str(),
+        "tool": unfolded.info.tool,
+        "arguments": unfolded.info.arguments,
+        "tokens": unfolded.info.tokens,
+        "bytes": unfolded.bytes.len(),
+        "is_text": is_text,
+        "text": if is_text { String::from_utf8_lossy(shown) } else { "".into() },
+    })))
+}

@@ -1,0 +1,186 @@
+//! Facts about a request that its record needs, gathered while its conversation is in memory.
+
+use std::collections::BTreeMap;
+
+use foldline::wire::Request;
+use foldline::{Crease, FoldedRequest, Message, Meter, Part, Policy, Prices, Role, Tokens, ToolDefinition};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::activity::sent_body::BodyFingerprint;
+use crate::activity::{FoldRecord, ToolWeight, WindowParts};
+use crate::proxy::fold::prefix_id::PrefixHashes;
+use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
+
+/// Maximum characters of a title.
+const MAX_TITLE_CHARS: usize = 100;
+
+/// Facts about a request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestFacts {
+    pub(crate) session: String,
+    /// First words of the task, if the session is new.
+    pub(crate) title: Option<String>,
+    pub(crate) prefixes: PrefixHashes,
+    /// Crease that was made for this request.
+    pub(crate) crease: Option<Crease>,
+    pub(crate) folds: Vec<FoldRecord>,
+    /// Declared tools if they have changed, and their hash.
+    pub(crate) tools: Vec<ToolWeight>,
+    pub(crate) tools_hash: u64,
+    pub(crate) calls: BTreeMap<String, u64>,
+    pub(crate) window: WindowParts,
+    /// Body that is sent.
+    pub(crate) body: BodyFingerprint,
+}
+
+/// What was recorded of the session before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KnownSession {
+    pub(crate) is_new: bool,
+    pub(crate) messages: usize,
+    pub(crate) tools_hash: u64,
+}
+
+/// The tokens of a request, and what limits them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowLimits<'l> {
+    pub(crate) meter: &'l Meter,
+    pub(crate) prices: &'l Prices,
+    pub(crate) policy: &'l Policy,
+    pub(crate) budget: Tokens,
+    /// False if the prompt is sent as it was received.
+    pub(crate) is_folded: bool,
+}
+
+/// Returns the first words of the task.
+pub(crate) fn title(messages: &[Message<'_>]) -> Option<String> {
+    let texts = messages.iter().filter(|message| message.role == Role::User).flat_map(|message| &message.parts);
+    let texts = texts.filter_map(|part| if let Part::Text { text } = part { Some(text.as_str()) } else { None });
+    // Clients put reminders in tags before the words of the user.
+    let is_words = |line: &&str| !line.is_empty() && !line.starts_with('<');
+    let words =
+        texts.take(8).find_map(|text| without_tags(text).lines().map(str::trim).find(is_words).map(str::to_owned))?;
+    let mut title: String = words.chars().take(MAX_TITLE_CHARS).collect();
+    if words.chars().count() > MAX_TITLE_CHARS {
+        title.push('\u{2026}');
+    }
+    Some(title)
+}
+
+/// Returns the text without leading blocks in tags.
+fn without_tags(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    while let Some(tag) = rest.strip_prefix('<').and_then(|tag| tag.split_once('>')).map(|(name, _)| name) {
+        let name = tag.split_whitespace().next().unwrap_or_default();
+        let Some((_, after)) = rest.split_once(&format!("</{name}>")) else { break };
+        rest = after.trim_start();
+    }
+    rest
+}
+
+/// Returns the calls of each tool in messages that are new.
+pub(crate) fn new_calls(messages: &[Message<'_>], known: KnownSession) -> BTreeMap<String, u64> {
+    // A conversation that began before this process recorded its earlier calls, or they were never seen.
+    let newest_turn = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
+    let from = if known.is_new { newest_turn } else { known.messages.min(messages.len()) };
+    let mut calls = BTreeMap::new();
+    for part in messages[from..].iter().flat_map(|message| &message.parts) {
+        if let Part::ToolCall(call) = part {
+            *calls.entry(call.name.clone().into_owned()).or_default() += 1;
+        }
+    }
+    calls
+}
+
+/// Returns the hash of the tools that the client declares, and their weights if they are not those that were recorded.
+pub(crate) fn tool_weights(request: &Request<'_>, meter: &Meter, known: KnownSession) -> (u64, Vec<ToolWeight>) {
+    let is_own = |tool: &&ToolDefinition<'_>| request.has_injected_tool() && tool.name == UNFOLD_TOOL.name;
+    let tools = || request.conversation().tools.iter().filter(|tool| !is_own(tool));
+    let mut hasher = Xxh3::new();
+    tools().for_each(|tool| hasher.update(tool.definition.as_bytes()));
+    let hash = hasher.digest();
+    if hash == known.tools_hash && !known.is_new {
+        return (hash, Vec::new());
+    }
+    let weight = |tool: &ToolDefinition<'_>| ToolWeight {
+        name: if tool.name.is_empty() { "hosted tool".into() } else { tool.name.clone().into_owned() },
+        tokens: meter.text(&tool.definition),
+    };
+    (hash, tools().map(weight).collect())
+}
+
+/// Returns the contents of the window.
+pub(crate) fn window_parts(request: &Request<'_>, applied: &FoldedRequest, limits: WindowLimits<'_>) -> WindowParts {
+    let WindowLimits { meter, prices, policy, budget, is_folded } = limits;
+    let conversation = request.conversation();
+    let (system, tools) = (meter.system(&conversation.system), meter.tools(&conversation.tools));
+    let breakdown = applied.token_breakdown();
+    let total = if is_folded { applied.tokens } else { applied.raw_tokens };
+    let folded = if is_folded { breakdown.folded } else { 0 };
+    let overhead = system + tools;
+    let live = total.saturating_sub(overhead + breakdown.user + folded);
+    let room = budget.saturating_sub(overhead) as f64;
+    let forced_at = overhead + (room * policy.trigger_ratio) as Tokens;
+    let price = (prices.write - prices.read).max(0.0) * room * policy.target_ratio;
+    WindowParts {
+        window_tokens: meter.row().window,
+        budget_tokens: budget,
+        system_tokens: system,
+        tools_tokens: tools,
+        user_tokens: breakdown.user,
+        folded_tokens: folded,
+        live_tokens: live,
+        free_tokens: budget.saturating_sub(total),
+        crease_in_tokens: forced_at.saturating_sub(total),
+        crease_usd_at_most: (prices.base_usd > 0.0).then(|| prices.dollars(price)),
+    }
+}
+
+/// Returns the folds of a request, as they are recorded.
+pub(crate) fn fold_records(applied: &FoldedRequest) -> Vec<FoldRecord> {
+    let record = |fold: foldline::FoldDetail| FoldRecord {
+        handle: fold.handle.map(|handle| handle.as_str().to_owned()),
+        tool: fold.tool,
+        target: fold.target,
+        pass: fold.pass.to_owned(),
+        tokens_before: fold.tokens_before,
+        tokens_after: fold.tokens_after,
+        marker: fold.marker,
+    };
+    applied.fold_details().into_iter().map(|fold| record(fold).with_short_marker()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline::wire::Format;
+
+    #[test]
+    fn title_is_what_the_user_wrote() {
+        let body = r#"{"messages":[{"role":"user","content":[
+            {"type":"text","text":"<system-reminder>\nnever shown\n</system-reminder>"},
+            {"type":"text","text":"<context a=\"1\">x</context>\n\n  Fix the importer.\nIt loses rows."}]}]}"#;
+        let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
+        assert_eq!(title(&request.conversation().messages).unwrap(), "Fix the importer.");
+    }
+
+    #[test]
+    fn only_new_calls_are_counted() {
+        let round = |id: &str, tool: &str| {
+            format!(
+                r#"{{"role":"assistant","content":null,"tool_calls":[{{"id":"{id}","type":"function","function":{{"name":"{tool}","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"{id}","content":"x"}}"#
+            )
+        };
+        let body = format!(
+            r#"{{"messages":[{{"role":"user","content":"go"}},{},{}]}}"#,
+            round("a", "read"),
+            round("b", "edit")
+        );
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        let messages = &request.conversation().messages;
+        let calls = |known| new_calls(messages, known).into_keys().collect::<Vec<_>>();
+        assert_eq!(calls(KnownSession { messages: 1, ..KnownSession::default() }), ["edit", "read"]);
+        assert_eq!(calls(KnownSession { messages: 3, ..KnownSession::default() }), ["edit"]);
+        assert_eq!(calls(KnownSession { is_new: true, ..KnownSession::default() }), ["edit"]);
+    }
+}
