@@ -1,5 +1,6 @@
 //! `foldline demo`: the proxy at work, without any setup.
 
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
@@ -8,6 +9,7 @@ use foldline_archive::Archive;
 use foldline_server::demo::{
     BaselineRun, DEMO_MODEL, DemoError, DemoRunner, DemoTurn, ProxiedRun, RefusedRequest, WINDOW_TOKENS,
 };
+use foldline_server::proxy::{Proxy, ProxySettings};
 
 use crate::environment::Terminal;
 use crate::output::print_stdout;
@@ -21,16 +23,20 @@ use crate::units::format_dollars;
 /// counts every token and rejects requests that are too long. The demo runs them without foldline first, and then
 /// through the real proxy. Everything runs on this machine: no key is needed, and nothing is sent anywhere.
 #[derive(Args)]
-pub(crate) struct DemoCommand {}
+pub(crate) struct DemoCommand {
+    /// Keep a proxy running afterwards, with the demo's session on its dashboard.
+    #[arg(long)]
+    open: bool,
+}
 
 impl DemoCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(run_demo()).map_err(|failure| anyhow!("{failure}"))
+        runtime.block_on(run_demo(self.open)).map_err(|failure| anyhow!("{failure}"))
     }
 }
 
-async fn run_demo() -> Result<ExitCode, DemoError> {
+async fn run_demo(open: bool) -> Result<ExitCode, DemoError> {
     let terminal = Terminal::for_stdout();
     let runner = DemoRunner::default();
     print_stdout(&format!(
@@ -49,7 +55,7 @@ async fn run_demo() -> Result<ExitCode, DemoError> {
     print_stdout(&format!("turn  {:<32} {:>7} {:>7}\n", "", "agent", "model"))?;
     let (mut creases, mut unfolds, mut tool_tokens) = (0, Vec::new(), 0);
     let proxied = runner
-        .run_through_proxy(&baseline, archive, |turn| {
+        .run_through_proxy(&baseline, archive.clone(), |turn| {
             creases += usize::from(turn.is_crease);
             // Before the first fold a request is longer by the tool alone.
             if creases == 0 {
@@ -90,7 +96,26 @@ async fn run_demo() -> Result<ExitCode, DemoError> {
     if !guarantees_hold || unfolds.iter().any(|(_, it)| !it.is_exact) {
         return Err("a guarantee was violated; please report this".into());
     }
+    if open {
+        serve_dashboard(archive).await?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Serves the dashboard with the demo's session until Ctrl-C.
+async fn serve_dashboard(archive: Archive) -> Result<(), DemoError> {
+    let settings = ProxySettings { listen: (Ipv4Addr::LOCALHOST, 0).into(), ..ProxySettings::default() };
+    let proxy = Proxy::bind(settings, Some(archive)).await?;
+    print_stdout(&format!(
+        "\nThe session is on the dashboard: http://{}/foldline/ (Ctrl-C ends it)\n",
+        proxy.address()
+    ))?;
+    proxy
+        .run(async {
+            let _ = tokio::signal::ctrl_c().await;
+        })
+        .await;
+    Ok(())
 }
 
 /// Formats a turn as one line: tokens that the model received, and tokens that the agent sent.

@@ -13,8 +13,11 @@ mod replay;
 mod run;
 mod search;
 mod serve;
+mod sessions;
 mod show;
+mod status;
 pub(crate) mod summarize;
+mod top;
 mod unfold;
 mod verify;
 
@@ -57,9 +60,12 @@ pub(crate) enum CliCommand {
     Run(run::RunCommand),
     Search(search::SearchCommand),
     Serve(serve::ServeCommand),
+    Sessions(sessions::SessionsCommand),
     Show(show::ShowCommand),
+    Status(status::StatusCommand),
     #[command(alias = "summarise")]
     Summarize(summarize::SummarizeCommand),
+    Top(top::TopCommand),
     Unfold(unfold::UnfoldCommand),
     Uninstall(install::UninstallCommand),
     Verify(verify::VerifyCommand),
@@ -86,8 +92,11 @@ impl CliCommand {
             CliCommand::Run(it) => it.run(),
             CliCommand::Search(it) => it.run(),
             CliCommand::Serve(it) => it.run(),
+            CliCommand::Sessions(it) => it.run(),
             CliCommand::Show(it) => it.run(),
+            CliCommand::Status(it) => it.run(),
             CliCommand::Summarize(it) => it.run(),
+            CliCommand::Top(it) => it.run(),
             CliCommand::Unfold(it) => it.run(),
             CliCommand::Uninstall(it) => it.run(),
             CliCommand::Verify(it) => it.run(),

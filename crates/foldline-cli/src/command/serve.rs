@@ -1,14 +1,18 @@
 //! `foldline serve`: the drop-in proxy.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal, stderr};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings};
+use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, StatsHandle};
 use tokio::sync::Notify;
 
-use crate::output::print_stdout;
+use crate::command::run::summary::summary_line;
+use crate::command::status::signed_dollars;
+use crate::output::{print_stdout, report};
+use crate::render::{format_number, format_percent};
 use crate::settings::flags::{ProxyGroups, SettingFlags};
 use crate::settings::{archive, proxy};
 
@@ -36,7 +40,7 @@ impl ServeCommand {
         let archive_handle = archive.clone();
         let served = runtime.block_on(async {
             let (listen, scheme) = (settings.listen, if settings.tls.is_some() { "https" } else { "http" });
-            let greeting = startup_message(&settings);
+            let (greeting, mode) = (startup_message(&settings), settings.mode);
             let proxy = Proxy::bind(settings, archive).await.map_err(|error| {
                 let in_use = error.kind() == ErrorKind::AddrInUse;
                 let advice =
@@ -44,12 +48,43 @@ impl ServeCommand {
                 anyhow!("could not listen on {listen}: {error}{advice}")
             })?;
             let (address, tenancy) = (proxy.address(), proxy.tenancy());
-            print_stdout(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n"))?;
+            print_stdout(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n  dashboard  {scheme}://{address}/foldline/\n"))?;
+            let stats = proxy.stats_handle();
+            let reporting = stderr().is_terminal().then(|| tokio::spawn(report_activity(stats.clone())));
             run_until_signaled(proxy).await;
+            reporting.inspect(|task| task.abort());
+            if let Some(line) = summary_line(mode, &stats.snapshot()) {
+                report(&line);
+            }
             Ok(ExitCode::SUCCESS)
         });
         crate::runtime::end(runtime, archive_handle);
         served
+    }
+}
+
+/// Time between two lines about activity.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Prints a line for each minute with requests.
+async fn report_activity(stats: StatsHandle) {
+    let mut before = stats.snapshot();
+    loop {
+        tokio::time::sleep(REPORT_INTERVAL).await;
+        let now = stats.snapshot();
+        if now.requests == before.requests {
+            continue;
+        }
+        let (received, sent) = (now.received_tokens - before.received_tokens, now.sent_tokens - before.sent_tokens);
+        report(&format!(
+            "last minute: {} requests, {} tokens sent of {} ({} less), net {}",
+            format_number(now.requests - before.requests),
+            format_number(sent),
+            format_number(received),
+            format_percent(received.saturating_sub(sent), received),
+            signed_dollars(now.net_usd() - before.net_usd())
+        ));
+        before = now;
     }
 }
 

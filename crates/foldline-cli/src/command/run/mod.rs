@@ -2,7 +2,7 @@
 
 mod facts;
 mod signals;
-mod summary;
+pub(crate) mod summary;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, IsTerminal, stderr};
@@ -78,6 +78,9 @@ impl RunCommand {
             let anthropic = format!("http://{}", proxy.address());
             report(&format!("foldline: proxy on {anthropic}"));
             let bases = BaseUrls { openai: format!("{anthropic}{version}"), anthropic };
+            if stderr().is_terminal() {
+                report(&format!("foldline: dashboard at http://{}/foldline/ while the command runs", proxy.address()));
+            }
             let stats_handle = proxy.stats_handle();
             let (stop, stopped) = oneshot::channel::<()>();
             let serving = tokio::spawn(proxy.run(async {

@@ -12,7 +12,7 @@ use crate::render::{format_number, format_percent, pluralize};
 use crate::units::format_dollars;
 
 /// Formats the savings as one line; `None` if there was no request.
-pub(super) fn summary_line(mode: ProxyMode, stats: &ProxyStats) -> Option<String> {
+pub(crate) fn summary_line(mode: ProxyMode, stats: &ProxyStats) -> Option<String> {
     if stats.requests == 0 {
         return None;
     }
@@ -41,9 +41,8 @@ pub(super) fn summary_line(mode: ProxyMode, stats: &ProxyStats) -> Option<String
             format!("{} tokens, nothing to fold", format_number(stats.received_tokens))
         }
         ProxyMode::Fold => {
-            let net = stats.saved_usd - stats.crease_cost_usd;
-            let cost = match net {
-                net if net < 0.0 => format!(", about {} spent to save more later", format_dollars(-net)),
+            let cost = match stats.net_usd() {
+                net if net < 0.0 => format!(", about {} lost so far", format_dollars(-net)),
                 net => saved(net),
             };
             format!(

@@ -1,0 +1,168 @@
+//! `foldline status`: what was saved today, in 7 days and in all, from the archive.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use foldline_server::activity::{ActivityLog, ActivityTotals, now_millis};
+use foldline_server::proxy::probe;
+use serde_json::json;
+
+use crate::output::print_stdout;
+use crate::render::{format_number, format_percent, padded};
+use crate::settings::archive::ArchiveSettings;
+use crate::settings::flags::{ArchiveGroups, SettingFlags};
+use crate::units::format_dollars;
+
+/// Show what was saved today, in 7 days and in all
+///
+/// The numbers are those of the dashboard, from the journal in the archive; docs/reference/api.md defines them. Days are
+/// days in UTC. Proxies in observe mode keep their numbers to themselves: see their dashboards.
+#[derive(Args)]
+pub(crate) struct StatusCommand {
+    /// Print one short line, for status bars.
+    #[arg(long, conflicts_with = "json")]
+    line: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    settings: SettingFlags<ArchiveGroups>,
+}
+
+/// Address at which a proxy listens by default.
+const DEFAULT_PROXY: &str = "http://127.0.0.1:8787";
+/// Milliseconds of a day.
+const DAY_MILLIS: i64 = 86_400_000;
+
+/// Returns the journal of the local user; none if there is no archive yet.
+pub(crate) fn open_log(settings: &ArchiveSettings) -> Result<Option<ActivityLog>> {
+    if !settings.path.exists() {
+        return Ok(None);
+    }
+    Ok(Some(ActivityLog::new(Some(settings.open_tenant()?))))
+}
+
+impl StatusCommand {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
+        let today = now_millis().div_euclid(DAY_MILLIS);
+        let read = |log: ActivityLog| {
+            log.read(|summary| [today, today - 6, 0].map(|day| summary.totals_since(day)))
+                .context("could not read the journal")
+        };
+        let [today, week, all] = open_log(&settings)?.map(read).transpose()?.unwrap_or_default();
+        if self.line {
+            print_stdout(&format!("{}\n", status_line(&today)))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let url = DEFAULT_PROXY.parse().context("the default address is a URL")?;
+        let running = runtime.block_on(probe::find_running_proxy(&url));
+        if self.json {
+            let proxies: Vec<_> =
+                running.iter().map(|proxy| json!({ "url": DEFAULT_PROXY, "version": proxy.version })).collect();
+            let status = json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "proxies": proxies,
+                "totals": { "today": today.to_json(), "week": week.to_json(), "all": all.to_json() },
+            });
+            print_stdout(&format!("{status}\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        print_stdout(&match running {
+            Some(proxy) => {
+                format!("proxy at {DEFAULT_PROXY}, version {}; dashboard: {DEFAULT_PROXY}/foldline/\n\n", proxy.version)
+            }
+            None => format!("no proxy at {DEFAULT_PROXY}; start one with `foldline serve`\n\n"),
+        })?;
+        if all.requests == 0 {
+            let path = settings.path.display();
+            print_stdout(&format!("no request was recorded in {path} yet\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        print_stdout(&format_table(&[("today (UTC)", today), ("7 days", week), ("all time", all)]))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Formats an amount with its sign.
+pub(crate) fn signed_dollars(amount: f64) -> String {
+    if amount < 0.0 { format!("-{}", format_dollars(-amount)) } else { format_dollars(amount) }
+}
+
+/// Formats the net saving; tokens if there are no prices.
+fn net(totals: &ActivityTotals) -> String {
+    if totals.priced_requests > 0 { signed_dollars(totals.net().dollars()) } else { "no price".to_owned() }
+}
+
+/// Returns the line for status bars.
+fn status_line(today: &ActivityTotals) -> String {
+    if today.requests == 0 {
+        return "foldline: no request today".to_owned();
+    }
+    let less = format_percent(today.received_tokens.saturating_sub(today.sent_tokens), today.received_tokens);
+    let money = match today.priced_requests {
+        0 => String::new(),
+        _ if today.net().0 < 0 => format!(", {} lost", format_dollars(-today.net().dollars())),
+        _ => format!(", {} saved", format_dollars(today.net().dollars())),
+    };
+    format!("foldline: {} requests, {less} less sent{money} today", format_number(today.requests))
+}
+
+/// Formats totals as rows of a table.
+pub(crate) fn format_table(rows: &[(&str, ActivityTotals)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).clamp(11, 48);
+    let mut text = format!(
+        "{} {:>9} {:>13} {:>13} {:>7} {:>10} {:>10}\n",
+        padded("", width),
+        "requests",
+        "received",
+        "sent",
+        "creases",
+        "billed",
+        "net"
+    );
+    for (name, totals) in rows {
+        let billed =
+            if totals.priced_requests > 0 { format_dollars(totals.billed.dollars()) } else { "no price".to_owned() };
+        text.push_str(&format!(
+            "{} {:>9} {:>13} {:>13} {:>7} {billed:>10} {:>10}\n",
+            padded(name, width),
+            format_number(totals.requests),
+            format_number(totals.received_tokens),
+            format_number(totals.sent_tokens),
+            format_number(totals.creases),
+            net(totals)
+        ));
+    }
+    text.push_str("\nreceived and sent: prompt tokens by our count; net: saved - creases - unfolds - summaries\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foldline_server::activity::NanoDollars;
+
+    #[test]
+    fn status_line_is_short_and_shows_losses() {
+        assert_eq!(status_line(&ActivityTotals::default()), "foldline: no request today");
+        let mut totals =
+            ActivityTotals { requests: 12, received_tokens: 1_000, sent_tokens: 400, ..ActivityTotals::default() };
+        assert_eq!(status_line(&totals), "foldline: 12 requests, 60 % less sent today");
+        (totals.priced_requests, totals.saved) = (12, NanoDollars::from_dollars(1.25));
+        assert_eq!(status_line(&totals), "foldline: 12 requests, 60 % less sent, $1.25 saved today");
+        totals.crease = NanoDollars::from_dollars(2.0);
+        assert_eq!(status_line(&totals), "foldline: 12 requests, 60 % less sent, $0.75 lost today");
+    }
+
+    #[test]
+    fn table_has_one_row_per_period() {
+        let table = format_table(&[("today", ActivityTotals { requests: 3, ..ActivityTotals::default() })]);
+        let row = table.lines().nth(1).unwrap();
+        assert!(row.starts_with("today") && row.contains(" 3 ") && row.ends_with("no price"), "{table}");
+    }
+}
