@@ -6,6 +6,7 @@ use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
 use foldline::wire::Format;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::clients::config::ClientFolders;
 use crate::clients::kind::OFFICIAL_UPSTREAM_VARIABLES;
@@ -15,6 +16,8 @@ use crate::clients::launch::CallerEnv;
 const NO_COLOR: &str = "NO_COLOR";
 /// Number of terminal columns, if the terminal does not report it.
 const COLUMNS: &str = "COLUMNS";
+/// Level of the log, as many Rust programs read it.
+const RUST_LOG: &str = "RUST_LOG";
 /// Prefix of the variables that are settings; their names are in the table of settings.
 const SETTING_PREFIX: &str = "FOLDLINE_";
 /// Folder of recorded sessions, for benches and tasks of this repository.
@@ -65,6 +68,12 @@ pub(crate) struct Terminal {
 pub(crate) enum ColorChoice {
     Colored,
     Plain,
+}
+
+/// Returns the level of the log: the first level in `RUST_LOG`, whatever module it is for.
+pub(crate) fn log_level() -> Option<LevelFilter> {
+    let directives = std::env::var(RUST_LOG).ok()?;
+    directives.split(',').find_map(|directive| directive.rsplit('=').next()?.trim().parse().ok())
 }
 
 impl Terminal {

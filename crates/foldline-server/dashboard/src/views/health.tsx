@@ -26,7 +26,7 @@ export function HealthView(props: { health: Health; now: number }) {
         <Figure
           name="overhead p99"
           value={milliseconds(it.overhead.p99_ms)}
-          note={`of ${plural(it.overhead.requests, 'request')} since start`}
+          note={`of the latest ${plural(it.overhead.requests, 'request')}`}
         />
         <Figure
           name="archive"
