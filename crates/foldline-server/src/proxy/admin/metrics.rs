@@ -209,7 +209,8 @@ impl Guarantee {
 const INTERNAL_ERROR_KINDS: [&str; 7] =
     ["archive", "cannot_fit", "fold_refused", "no_tenant", "panic", "sync_failed", "truncated_by_server"];
 /// Dialects of conversations.
-const CONVERSATION_FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
+const CONVERSATION_FORMATS: [Format; 4] =
+    [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini];
 /// Classes of HTTP status.
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
