@@ -604,6 +604,7 @@ mod tests {
                 family: Format::OpenAiChat.dialect().family,
                 tenant: state.tenants.identify(&headers).unwrap(),
                 session: None,
+                client: String::new(),
                 body: body(turns),
                 history: HistoryView::Client,
             })
