@@ -37,7 +37,7 @@ fn status_shows_what_a_proxy_recorded() {
     for _ in 0..3 {
         let mut stream = TcpStream::connect(address).unwrap();
         let length = body.len();
-        write!(stream, "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nuser-agent: shepherd/1\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        write!(stream, "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\nuser-agent: shepherd/1\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
         support::read_message(&mut BufReader::new(stream)).expect("an answer");
     }
     // The journal is written in the background.
