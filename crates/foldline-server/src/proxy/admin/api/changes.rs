@@ -12,7 +12,7 @@ use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{ApiFailure, ApiResult, TenantView, json_response};
+use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response};
 use crate::proxy::admin::login;
 use crate::proxy::state::AppState;
 

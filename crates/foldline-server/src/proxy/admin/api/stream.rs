@@ -14,8 +14,8 @@ use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{ApiResult, TenantView};
 use crate::activity::now_millis;
+use crate::proxy::admin::api::respond::{ApiResult, TenantView};
 use crate::proxy::state::AppState;
 
 /// Interval of comment lines, which keep connections open.
