@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use foldline::{CalibratedCounter, CalibrationFit, TokenCounter, TokenEstimator, Vocabulary};
+use foldline::tokens::{CalibratedCounter, CalibrationFit, TokenCounter, TokenEstimator, Vocabulary};
 use libfuzzer_sys::fuzz_target;
 
 static COUNTERS: LazyLock<Vec<Box<dyn TokenCounter>>> = LazyLock::new(|| {

@@ -5,7 +5,8 @@
 #![no_main]
 
 use foldline::wire::{Format, Request, RequestEdit};
-use foldline::{ErrorKind, PartId, Role};
+use foldline::{ErrorKind, Role};
+use foldline::conversation::PartId;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {

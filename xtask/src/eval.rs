@@ -10,8 +10,9 @@ use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use foldline::models::PriceTable;
 use foldline::transcript::RecordedSession;
-use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
+use foldline::{Meter, ModelTable, Policy, Prices};
 use foldline_replay::baselines;
 use foldline_replay::baselines::DropUnit;
 use foldline_replay::{

@@ -6,8 +6,10 @@
 use std::slice::from_ref;
 
 use anyhow::{Context, Result};
+use foldline::engine::ReasoningRetention;
+use foldline::models::PriceTable;
 use foldline::transcript::RecordedSession;
-use foldline::{FoldOptions, FoldSession, Meter, ModelTable, PriceTable, ReasoningRetention};
+use foldline::{FoldOptions, FoldSession, Meter, ModelTable};
 use foldline_replay::RecordingFiles;
 
 use crate::corpus;

@@ -14,13 +14,12 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use foldline::engine::{StoreError, marker};
 use foldline::laws::LawProfile;
 use foldline::wire::{Format, Request};
 use foldline::{
-    FoldOptions, FoldSession, Handle, Ledger, Message, Meter, ModelTable, Original, OriginalStore, Part, Prices,
-    StoreError,
+    FoldOptions, FoldSession, Handle, Ledger, Message, Meter, ModelTable, Original, OriginalStore, Part, Prices, apply,
 };
-use foldline::{apply, marker};
 use foldline_archive::{Archive, Namespace, TenantArchive};
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::environment::{ColorChoice, Terminal};

@@ -7,8 +7,10 @@ use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use foldline::conversation::{CallArguments, PartId, ToolCall};
 use foldline::laws::LawViolation;
-use foldline::{CallArguments, Conversation, CountExactness, Message, Meter, Part, PartId, Role, Tokens, ToolCall};
+use foldline::tokens::{CountExactness, Tokens};
+use foldline::{Conversation, Message, Meter, Part, Role};
 use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};

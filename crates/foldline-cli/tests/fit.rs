@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use foldline::marker;
+use foldline::engine::marker;
 use serde_json::json;
 
 /// Returns a request of an agent that has read `files` files of about a thousand tokens each.

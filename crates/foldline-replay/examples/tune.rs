@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Parser;
-use foldline::{Meter, ModelTable, PriceTable};
+use foldline::models::PriceTable;
+use foldline::{Meter, ModelTable};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineSpec, OracleSchedule, RecordingFiles, ReplayEngine,
     ReplayReport, ReplayScore, baselines, compare_engines, is_tuning_half,

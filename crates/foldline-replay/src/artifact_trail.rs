@@ -5,7 +5,8 @@
 //! and precision. The parser knows the calls of common tools, and markers that name the tool and
 //! its target.
 
-use foldline::{Message, Part, ToolCall};
+use foldline::conversation::ToolCall;
+use foldline::{Message, Part};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

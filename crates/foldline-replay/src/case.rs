@@ -7,23 +7,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use foldline::marker::{handles, is_marker};
+use foldline::conversation::ToolDefinition;
+use foldline::engine::marker::{handles, is_marker};
 use foldline::transcript::RecordedSession;
 use foldline::wire::Format;
-use foldline::{Handle, Meter, Part, ToolDefinition};
+use foldline::{Handle, Meter, Part};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::CorpusStats;
 use crate::actions::{action_ranges, for_each_action_identifier};
-use crate::artifact_trail;
 use crate::artifact_trail::TrailFacts;
-use crate::chat;
 use crate::edit::{self, EditAnchor};
 use crate::engine::SharedMessage;
 use crate::identifiers::for_each_identifier;
 use crate::text::{TextOrigin, for_each_text};
+use crate::{CorpusStats, artifact_trail, chat};
 
 /// Number of newest messages of the full request that count as recent. An identifier that appears in none of them
 /// is distant: recency alone does not give it.
@@ -398,7 +397,7 @@ impl ReplayCase {
         own.into_iter().chain(inner.iter().filter_map(Part::as_text)).map(|text| Handle::for_content(text.as_bytes()))
     }
 
-    fn call_at(&self, position: TextPosition) -> Option<&foldline::ToolCall<'static>> {
+    fn call_at(&self, position: TextPosition) -> Option<&foldline::conversation::ToolCall<'static>> {
         match &self.messages[position.message].parts[position.part] {
             Part::ToolCall(call) => Some(call),
             Part::ToolResult(result) => self.messages[..position.message]

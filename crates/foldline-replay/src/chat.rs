@@ -1,6 +1,7 @@
 //! Conversion of messages to Chat Completions messages, for engines in other processes.
 
-use foldline::{MediaSource, Message, Part, Role};
+use foldline::conversation::MediaSource;
+use foldline::{Message, Part, Role};
 use serde_json::{Map, Value, json};
 
 /// Converts a message to one or more chat messages: results become separate messages before the

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use foldline::{Handle, Message, Meter, Part, Prices, ToolDefinition};
+use foldline::conversation::ToolDefinition;
+use foldline::{Handle, Message, Meter, Part, Prices};
 
 /// A message of the replayed conversation. Shared, because most of a rendering is the original.
 pub type SharedMessage = Arc<Message<'static>>;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use foldline::{ErrorKind, FoldSession, Handle, Policy, ReasoningRetention};
+use foldline::engine::ReasoningRetention;
+use foldline::{ErrorKind, FoldSession, Handle, Policy};
 
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 

@@ -6,8 +6,9 @@
 
 use std::borrow::Cow;
 
-use foldline::text_kind::strip_terminal_codes;
-use foldline::{CallArguments, MediaSource, Message, Part, Role};
+use foldline::conversation::{CallArguments, MediaSource};
+use foldline::engine::text_kind::strip_terminal_codes;
+use foldline::{Message, Part, Role};
 use serde::Serialize;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -1,7 +1,8 @@
 //! Engines in other processes, driven by the protocol of `foldline pipe`.
 
+use foldline::models::PriceTable;
 use foldline::transcript::TranscriptReader;
-use foldline::{Meter, ModelTable, PriceTable, Prices};
+use foldline::{Meter, ModelTable, Prices};
 use foldline_replay::{CorpusStats, EngineError, ExternalEngine, ReplayCase, ReplayRun, baselines, replay};
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 //! Models with tool support call tools; for the others, a line is a command. Both are parsed strictly: an invalid
 //! command is reported to the model and never guessed at, and `FINALLY` is not `FINAL`.
 
-use foldline::ToolCall;
+use foldline::conversation::ToolCall;
 use foldline::wire::ToolSpec;
 use serde_json::Value;
 

@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use foldline::Meter;
+use foldline::engine::text_kind::{IdentifierKind, for_each_identifier, is_failure};
 use foldline::strategies::chunk::{CompressOptions, ContentKind, compress};
-use foldline::text_kind::{IdentifierKind, for_each_identifier, is_failure};
-use foldline::{Meter, Tokens};
+use foldline::tokens::Tokens;
 
 use crate::gate::full_path;
 

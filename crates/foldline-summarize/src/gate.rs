@@ -13,9 +13,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use foldline::marker::is_marker;
-use foldline::text_kind::{IdentifierKind, for_each_identifier};
-use foldline::{Message, Meter, Part, Role, Tokens};
+use foldline::engine::marker::is_marker;
+use foldline::engine::text_kind::{IdentifierKind, for_each_identifier};
+use foldline::tokens::Tokens;
+use foldline::{Message, Meter, Part, Role};
 use regex::Regex;
 
 use crate::cascade::summary_frame::is_frame;

@@ -7,8 +7,9 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldline::Message;
+use foldline::conversation::ToolCall;
 use foldline::wire::{ApiError, Format, OutgoingRequest, RequestRejection, Response};
-use foldline::{Message, ToolCall};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request, Uri};
@@ -199,7 +200,7 @@ fn parse_response(
     let owned = |call: &ToolCall<'_>| ToolCall {
         id: call.id.to_string().into(),
         name: call.name.to_string().into(),
-        arguments: foldline::CallArguments::Json(call.arguments.as_str().to_owned().into()),
+        arguments: foldline::conversation::CallArguments::Json(call.arguments.as_str().to_owned().into()),
         signature: call.signature.clone(),
     };
     Ok(ModelResponse {

@@ -7,8 +7,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use foldline::Prices;
+use foldline::tokens::Tokens;
 use foldline::wire::Usage;
-use foldline::{Prices, Tokens};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 

@@ -8,8 +8,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use foldline::conversation::ToolCall;
+use foldline::tokens::Tokens;
 use foldline::wire::{ContextOverflow, StopReason, ToolSpec, Usage};
-use foldline::{Message, Meter, ModelTable, Prices, Tokens, ToolCall};
+use foldline::{Message, Meter, ModelTable, Prices};
 
 /// The future of a model's response.
 pub type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<ModelResponse, ModelError>> + Send + 'a>>;

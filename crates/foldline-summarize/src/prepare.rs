@@ -4,7 +4,8 @@
 //! budget, the summary is ready, and no request waits for a model. A fingerprint binds it to its source: if the
 //! source has changed since, the summary is stale and not used.
 
-use foldline::{Conversation, Tokens};
+use foldline::Conversation;
+use foldline::tokens::Tokens;
 
 use crate::cascade::options::EnforceOptions;
 use crate::cascade::rounds_to_summarize;

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::mpsc;
 
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::LimitKind;

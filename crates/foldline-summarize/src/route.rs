@@ -7,7 +7,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use foldline::{Tokens, ToolCall};
+use foldline::conversation::ToolCall;
+use foldline::tokens::Tokens;
 
 use crate::progress::ProgressListener;
 use crate::summarizer::{Summarizer, SummaryResult, SummaryTask};
@@ -74,7 +75,7 @@ impl OutputRoute {
     /// Decides about the output of a call.
     ///
     /// ```
-    /// use foldline::ToolCall;
+    /// use foldline::conversation::ToolCall;
     /// use foldline_summarize::{OutputRoute, RouteMode, RouteSizes, RouteThresholds};
     ///
     /// let call =

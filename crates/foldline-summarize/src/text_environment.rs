@@ -7,8 +7,9 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use foldline::Meter;
 use foldline::strategies::chunk::{ContentKind, chunks};
-use foldline::{Meter, Tokens};
+use foldline::tokens::Tokens;
 use regex::{Regex, RegexBuilder};
 
 /// Maximum bytes of a row.

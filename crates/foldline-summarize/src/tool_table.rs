@@ -4,7 +4,8 @@
 //! counts as an action with side effects whose exact output matters: repeating an action is worse than listing a look,
 //! and so is losing output.
 
-use foldline::{ActionKind, ToolAction, ToolCall};
+use foldline::conversation::ToolCall;
+use foldline::engine::{ActionKind, ToolAction};
 
 /// The class of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

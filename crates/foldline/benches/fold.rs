@@ -14,10 +14,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
-use foldline::fold;
 use foldline::transcript::TranscriptReader;
 use foldline::{
-    Conversation, FoldOptions, FoldSession, Ledger, Message, Meter, ModelTable, Part, Policy, Prices, Role,
+    Conversation, FoldOptions, FoldSession, Ledger, Message, Meter, ModelTable, Part, Policy, Prices, Role, fold,
 };
 use peak_alloc::PeakAlloc;
 

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use foldline::PartId;
+use foldline::conversation::PartId;
 use foldline::laws::{LawProfile, RewriteContext, check, compare, free_cuts, repair_edits};
 use foldline::wire::{Format, Request, RequestEdit};
 

@@ -11,7 +11,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use foldline::{Message, Meter, ModelTable, Role, TokenCounter, TokenEstimator, Vocabulary};
+use foldline::tokens::{TokenCounter, TokenEstimator, Vocabulary};
+use foldline::{Message, Meter, ModelTable, Role};
 
 fn main() {
     let texts = corpus().unwrap_or_else(|| {

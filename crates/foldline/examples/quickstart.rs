@@ -4,7 +4,8 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 
-use foldline::{FoldSession, Message, Part, Role, marker};
+use foldline::engine::marker;
+use foldline::{FoldSession, Message, Part, Role};
 
 fn main() -> Result<(), foldline::Error> {
     let mut session = FoldSession::for_model("gpt-4o", 2_000);

@@ -41,7 +41,7 @@ pub enum ErrorKind {
     /// An invalid edit of a request: its position does not exist, two edits change the same bytes, or
     /// the format cannot express it.
     BadEdit,
-    /// The caller set the [`CancelFlag`](crate::CancelFlag) of the options.
+    /// The caller set the [`CancelFlag`](crate::engine::CancelFlag) of the options.
     Cancelled,
     /// The conversation cannot be folded to the budget without shortening a part that must stay whole.
     CannotFit {
@@ -50,7 +50,7 @@ pub enum ErrorKind {
         /// Budget in tokens.
         budget: u64,
         /// Largest part of the floor: its position and its tokens.
-        largest: Option<(crate::PartId, u64)>,
+        largest: Option<(crate::conversation::PartId, u64)>,
     },
 }
 

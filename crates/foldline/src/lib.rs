@@ -35,10 +35,17 @@
 //! - [`strategies`] has the classic functions over messages (trim, truncate, deduplicate, prune), without
 //!   markers that can be unfolded and without stability across requests.
 //!
+//! # Modules
+//!
+//! The root has the names that most programs need. [`conversation`], [`engine`], [`models`] and [`tokens`] have the
+//! rest of their topics; [`wire`] reads and writes provider JSON, [`laws`] checks it, [`transcript`] reads recorded
+//! sessions. No name has two places.
+//!
 //! # Example
 //!
 //! ```
-//! use foldline::{FoldOptions, FoldSession, Message, Meter, ModelTable, Part, Prices, Role, marker};
+//! use foldline::engine::marker;
+//! use foldline::{FoldOptions, FoldSession, Message, Meter, ModelTable, Part, Prices, Role};
 //!
 //! let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
 //! let mut options = FoldOptions::new(Meter::for_model(table, model), Prices::for_model(table, model), 2_000);
@@ -64,45 +71,31 @@
 //! # Ok::<(), foldline::Error>(())
 //! ```
 
-mod conversation;
-pub(crate) mod engine;
+pub mod conversation;
+pub mod engine;
 mod error;
 mod event;
 pub mod laws;
-pub(crate) mod models;
+pub mod models;
 pub mod strategies;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub(crate) mod tokens;
+pub mod tokens;
 pub mod transcript;
 pub mod wire;
 
-pub use crate::conversation::text::LazyText;
-pub use crate::engine::apply::{FoldedRequest, apply, apply_from, apply_with_state};
-pub use crate::engine::archive::{MemoryStore, Original, OriginalStore, StoreError};
-pub use crate::engine::cancel::CancelFlag;
-pub use crate::engine::crease::{Crease, Trigger};
-pub use crate::engine::fold_details::{FoldDetail, TokenBreakdown};
-pub use crate::engine::handle::{Handle, HandleParseError};
-pub use crate::engine::options::{FoldOptions, Ledger, PinRules, ReasoningRetention};
-pub use crate::engine::policy::{CreaseMode, Policy};
-pub use crate::engine::rendering::{FoldStats, FoldedConversation};
-pub use crate::engine::session::{FoldSession, RenderedMessage};
-pub use crate::engine::stage::Stage;
+pub use crate::conversation::message::{Conversation, Message, Part, Role};
+pub use crate::engine::apply::{FoldedRequest, apply, apply_from};
+pub use crate::engine::archive::{MemoryStore, Original, OriginalStore};
+pub use crate::engine::handle::Handle;
+pub use crate::engine::left_fold::{fold, resume};
+pub use crate::engine::options::{FoldOptions, Ledger};
+pub use crate::engine::policy::Policy;
+pub use crate::engine::rendering::FoldedConversation;
+pub use crate::engine::session::FoldSession;
 pub use crate::engine::state::FoldState;
-pub use crate::engine::summary::PrefixSummary;
-pub use crate::engine::tool_action::{ActionKind, ToolAction};
-pub use crate::engine::{fold, marker, resume, text_kind};
-pub use crate::models::prices::{PriceTable, Prices, break_even_calls, crease_gain};
-pub use crate::tokens::{
-    Budget, CalibratedCounter, Calibration, CalibrationFit, CountCache, CountExactness, ImageRule, ImageSize, Meter,
-    ModelRow, ModelTable, ModelTableError, TokenCounter, TokenEstimator, Tokens, Vocabulary, model_name,
-};
-#[cfg(feature = "tokenizer-json")]
-pub use crate::tokens::{TokenizerError, TokenizerJson};
-pub use conversation::{
-    CallArguments, Conversation, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, OwnedConversation,
-    OwnedMessage, Part, PartId, ReasoningPart, Role, ToolCall, ToolDefinition, ToolResult,
-};
-pub use error::{Error, ErrorKind};
-pub use event::{EventListener, FoldEvent};
+pub use crate::error::{Error, ErrorKind};
+pub use crate::event::FoldEvent;
+pub use crate::models::prices::Prices;
+pub use crate::models::table::ModelTable;
+pub use crate::tokens::meter::Meter;

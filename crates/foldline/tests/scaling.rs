@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
+use foldline::engine::StoreError;
 use foldline::wire::{Format, Request};
 use foldline::{
     Conversation, ErrorKind, FoldOptions, FoldSession, Ledger, Message, Meter, ModelTable, Original, OriginalStore,
-    Part, Prices, Role, StoreError, apply,
+    Part, Prices, Role, apply,
 };
 use serde_json::{Value, json};
 

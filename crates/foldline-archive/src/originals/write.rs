@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::Duration;
 
-use foldline::{Handle, Original, OriginalStore, StoreError};
+use foldline::engine::StoreError;
+use foldline::{Handle, Original, OriginalStore};
 
 use crate::clock;
 use crate::encryption::StoredName;

@@ -4,14 +4,15 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use foldline::engine::{StoreError, marker};
 use foldline::laws::LawProfile;
 use foldline::testing::samples;
+use foldline::tokens::Tokens;
 use foldline::wire::{Format, Request};
 use foldline::{
     FoldEvent, FoldOptions, FoldSession, FoldedRequest, Handle, Ledger, Meter, ModelTable, Original, OriginalStore,
-    Prices, StoreError, Tokens,
+    Prices, apply,
 };
-use foldline::{apply, marker};
 use foldline_archive::{Archive, Namespace, TenantArchive};
 use proptest::prelude::*;
 use serde_json::json;

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use foldline::Meter;
+use foldline::tokens::{CountExactness, Tokens};
 use foldline::wire::Format;
-use foldline::{CountExactness, Meter, Tokens};
 use foldline_archive::AccessMode;
 use foldline_server::proxy::probe;
 use foldline_server::proxy::probe::{NeighbourWindow, RunningProxy};
@@ -23,13 +24,12 @@ use crate::clients::kind::ClientKind;
 use crate::clients::launch::CallerEnv;
 use crate::environment::{self, Terminal};
 use crate::output::print_stdout;
-use crate::render;
 use crate::render::format_number;
 use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{ProxyGroups, SettingFlags};
 use crate::settings::layers::{SettingLayers, SettingSource, default_settings_path};
 use crate::settings::proxy;
-use crate::units;
+use crate::{render, units};
 
 /// Check settings, archive, upstreams and clients, and advise on problems
 ///

@@ -6,12 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::apply;
 use foldline::laws::LawProfile;
+use foldline::tokens::CountExactness;
 use foldline::wire::{Format, Request};
-use foldline::{
-    CountExactness, ErrorKind, FoldEvent, FoldOptions, FoldedRequest, Ledger, Meter, OriginalStore, Policy, Prices,
-};
+use foldline::{ErrorKind, FoldEvent, FoldOptions, FoldedRequest, Ledger, Meter, OriginalStore, Policy, Prices, apply};
 use serde_json::json;
 
 use crate::input;

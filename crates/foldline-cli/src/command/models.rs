@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use foldline::{CountExactness, Meter, ModelRow, ModelTable, PriceTable, Prices};
+use foldline::models::{ModelRow, PriceTable};
+use foldline::tokens::CountExactness;
+use foldline::{Meter, ModelTable, Prices};
 use serde_json::{Value, json};
 
 use crate::output::print_stdout;

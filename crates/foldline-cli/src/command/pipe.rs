@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use foldline::conversation::{PartId, ToolDefinition};
+use foldline::engine::RenderedMessage;
 use foldline::laws::LawProfile;
+use foldline::models::PriceTable;
+use foldline::tokens::Tokens;
 use foldline::wire::{Format, Request, RequestEdit};
-use foldline::{
-    ErrorKind, FoldOptions, FoldSession, Handle, Meter, ModelTable, PartId, Policy, PriceTable, Prices,
-    RenderedMessage, Role, Tokens, ToolDefinition,
-};
+use foldline::{ErrorKind, FoldOptions, FoldSession, Handle, Meter, ModelTable, Policy, Prices, Role};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -212,7 +213,7 @@ impl PipeCommand {
         let budget = open
             .budget
             .or(self.budget)
-            .unwrap_or_else(|| foldline::Budget::for_model(meter.row(), None, &meter).tokens);
+            .unwrap_or_else(|| foldline::tokens::Budget::for_model(meter.row(), None, &meter).tokens);
         let mut prices = Prices::for_model(table, model);
         let named = |name: &str| {
             let prices = PriceTable::builtin().get(name);

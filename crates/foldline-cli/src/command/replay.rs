@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use foldline::models::PriceTable;
 use foldline::transcript::{LogFormat, RecordedSession};
-use foldline::{Meter, ModelTable, Policy, PriceTable, Prices};
+use foldline::{Meter, ModelTable, Policy, Prices};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineSpec, EngineSummary, ExternalEngine, FoldlineEngine,
     IntervalEstimate, OracleSchedule, ReadError, RecordingFiles, ReplayEngine, ReplayReport, baselines,

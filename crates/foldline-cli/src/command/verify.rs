@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use foldline::engine::marker;
 use foldline::laws::{self, LawProfile, LawViolation};
 use foldline::wire::{Format, Request};
-use foldline::{Handle, Meter, ModelTable, marker};
+use foldline::{Handle, Meter, ModelTable};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use foldline::{Original, OriginalStore, StoreError};
+use foldline::engine::StoreError;
+use foldline::{Original, OriginalStore};
 use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, Namespace, TenantArchive};
 use foldline_server::proxy::ProxyMode;
 

@@ -117,8 +117,9 @@ mod tests {
     use super::*;
     use crate::case::RECENT_MESSAGES;
     use crate::{CorpusStats, replay};
+    use foldline::models::PriceTable;
     use foldline::transcript::TranscriptReader;
-    use foldline::{Meter, ModelTable, PriceTable};
+    use foldline::{Meter, ModelTable};
     use serde_json::json;
 
     const CALL_COUNT: usize = 9;

@@ -1,6 +1,7 @@
 //! Creases whenever they pay: the future calls are known, but the schedule is not optimized.
 
-use foldline::{Prices, crease_gain};
+use foldline::Prices;
+use foldline::models::crease_gain;
 
 use crate::case::{RECENT_MESSAGES, ReplayCase};
 use crate::oracle::cover::LineCover;

@@ -4,7 +4,8 @@
 //! inside. It quotes lines of the recordings (missing context and its position), so it is as
 //! private as they are.
 
-use foldline::{PriceTable, Prices};
+use foldline::Prices;
+use foldline::models::PriceTable;
 use serde::Serialize;
 
 use crate::compare::{EngineComparison, EngineSummary};

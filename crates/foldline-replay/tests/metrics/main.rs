@@ -5,8 +5,9 @@ mod gaming;
 
 use std::sync::Arc;
 
+use foldline::models::PriceTable;
 use foldline::transcript::{RecordedSession, TranscriptReader};
-use foldline::{Handle, Message, Meter, ModelTable, Part, PriceTable, Prices, Role};
+use foldline::{Handle, Message, Meter, ModelTable, Part, Prices, Role};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineError, EngineSession, EngineSetup, EngineSpec, OracleSchedule, RenderingDelta,
     ReplayCase, ReplayEngine, ReplayReport, ReplayRun, SharedMessage, baselines, compare_engines, replay,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
-use foldline::marker;
+use foldline::engine::marker;
 use foldline::wire::Request;
 use serde_json::{Value, json};
 

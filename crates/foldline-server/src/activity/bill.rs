@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
+use foldline::Prices;
+use foldline::engine::Trigger;
+use foldline::tokens::Tokens;
 use foldline::wire::Usage;
-use foldline::{Prices, Tokens, Trigger};
 use serde::{Deserialize, Serialize};
 
 use crate::activity::totals::NanoDollars;
@@ -142,7 +144,7 @@ impl BillFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foldline::PriceTable;
+    use foldline::models::PriceTable;
 
     fn usage(input: u64, read: u64, write: u64, output: u64) -> Usage {
         serde_json::from_value(serde_json::json!({

@@ -1,6 +1,6 @@
 //! The scripted model: name, window and limits, shared by agent, provider and runner.
 
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 
 /// The model whose vocabulary and prices are used.
 pub const DEMO_MODEL: &str = "gpt-5.4";

@@ -13,9 +13,10 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 
 use axum::body::Body;
-use foldline::marker;
+use foldline::engine::marker;
+use foldline::tokens::{CountCache, Tokens};
 use foldline::wire::{Format, Request as Wire};
-use foldline::{CountCache, Message, Meter, ModelTable, Part, Prices, Tokens};
+use foldline::{Message, Meter, ModelTable, Part, Prices};
 use foldline_archive::Archive;
 use http_body_util::BodyExt;
 use hyper::{Request, StatusCode};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 use foldline_archive::RequestRecord;
 
 use crate::proxy::admin::metrics::{TokenLabels, TokenStage};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode};

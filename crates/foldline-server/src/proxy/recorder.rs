@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use foldline::Handle;
+use foldline::engine::{Crease, Trigger};
 use foldline::wire::Usage;
-use foldline::{Crease, Handle, Trigger};
 
 use crate::activity::bill::{BillFacts, CreaseFacts, RequestBill};
 use crate::activity::cache_break::CacheFacts;

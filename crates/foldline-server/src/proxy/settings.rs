@@ -6,8 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use foldline::tokens::Tokens;
 use foldline::wire::{ApiFamily, Dialect};
-use foldline::{ModelTable, Policy, Tokens};
+use foldline::{ModelTable, Policy};
 use foldline_archive::Namespace;
 use hyper::Uri;
 use hyper::http::uri::{Authority, Scheme};

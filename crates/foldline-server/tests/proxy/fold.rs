@@ -100,7 +100,7 @@ async fn long_session_fits_with_a_stable_prefix() {
             if end == whole.len() {
                 assert_ne!(got.header("x-foldline-folds"), Some("0"));
                 let text = String::from_utf8(received.body.to_vec()).unwrap();
-                let handles: Vec<_> = foldline::marker::handles(&text).collect();
+                let handles: Vec<_> = foldline::engine::marker::handles(&text).collect();
                 assert!(!handles.is_empty());
                 for handle in handles {
                     tenant.unfold(handle.as_str()).expect("the original of every marker");
@@ -212,7 +212,7 @@ async fn full_disk_loses_no_request_and_no_original() {
         folded[stage] = got.header("x-foldline-folds").unwrap().parse().unwrap();
         let received = harness.received().pop().unwrap();
         let text = String::from_utf8(received.body.to_vec()).unwrap();
-        let handles: Vec<_> = foldline::marker::handles(&text).collect();
+        let handles: Vec<_> = foldline::engine::marker::handles(&text).collect();
         markers[stage] = handles.len();
         for handle in handles {
             tenant.unfold(handle.as_str()).expect("the original of every marker");
@@ -247,7 +247,7 @@ async fn removed_archive_is_noticed_and_filled_again() {
         let text = String::from_utf8(harness.received().pop().unwrap().body.to_vec()).unwrap();
         let options = ArchiveOptions { access: AccessMode::ReadOnly, ..ArchiveOptions::default() };
         let tenant = Archive::open_with(&file, options).unwrap().tenant(&Namespace::local());
-        let handles: Vec<_> = foldline::marker::handles(&text).collect();
+        let handles: Vec<_> = foldline::engine::marker::handles(&text).collect();
         for handle in &handles {
             tenant.unfold(handle.as_str()).expect("the original of every marker is in the file");
         }

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use foldline::marker::handles;
+use foldline::engine::marker::handles;
 use foldline::wire::{Format, Request};
 use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};

@@ -147,7 +147,7 @@ async fn failure_15_reported_tokens_match_what_upstream_received() {
         assert!(counted.abs_diff(sent) <= sent / 50, "{format:?}: reported {sent}, received {counted}");
         assert_eq!(harness.prompt_tokens("sent").await, sent);
         assert_eq!(harness.prompt_tokens("received").await, received_tokens);
-        let markers = foldline::marker::handles(std::str::from_utf8(&received.body).unwrap()).count();
+        let markers = foldline::engine::marker::handles(std::str::from_utf8(&received.body).unwrap()).count();
         let folds: Value = got.header("x-foldline-folds").unwrap().parse::<u64>().unwrap().into();
         assert_ne!(folds, json!(0));
         assert_eq!(markers, 0, "without an archive no marker offers to unfold");

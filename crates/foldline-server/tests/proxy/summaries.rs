@@ -4,10 +4,10 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use foldline::laws;
+use foldline::engine::CreaseMode;
 use foldline::laws::{LawProfile, ServerKind};
 use foldline::wire::{Format, Request};
-use foldline::{CreaseMode, Policy, Role};
+use foldline::{Policy, Role, laws};
 use foldline_archive::{Archive, Namespace};
 use foldline_server::proxy::{ProxySettings, SummaryMode};
 use http_body_util::Full;
@@ -214,14 +214,14 @@ async fn prepared_summary_is_used_and_guarantees_hold() {
                 .collect();
             assert_eq!((frames.len(), utf8(body).matches(SUMMARY_HEADER).count()), (1, 1), "{format:?} {at}");
             assert!(frames[0].contains(SUMMARY_TEXT) && frames[0].contains("not as instructions"), "{}", frames[0]);
-            let handles: Vec<_> = foldline::marker::handles(&utf8(body)).collect();
+            let handles: Vec<_> = foldline::engine::marker::handles(&utf8(body)).collect();
             assert!(!handles.is_empty());
             for handle in handles {
                 tenant.unfold(handle.as_str()).expect("dropped rounds can be unfolded");
             }
         }
         // The summarized originals are available, byte for byte.
-        let originals: String = foldline::marker::handles(&utf8(sent.last().unwrap()))
+        let originals: String = foldline::engine::marker::handles(&utf8(sent.last().unwrap()))
             .map(|handle| String::from_utf8(tenant.unfold(handle.as_str()).unwrap().bytes.to_vec()).unwrap())
             .collect();
         assert!(originals.contains("let value_0_0 = compute_0(input_0, 0);"), "{format:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::Handle;
-use foldline::marker::handles;
+use foldline::engine::marker::handles;
 use foldline::wire::Format;
 use foldline_archive::Namespace;
 use foldline_server::proxy::{AccessToken, Proxy, ProxySettings, Tenancy, TlsFiles};

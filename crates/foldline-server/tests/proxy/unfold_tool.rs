@@ -25,7 +25,7 @@ pub(crate) struct ReplyCall {
 impl ReplyCall {
     pub(crate) fn unfold(received: &ReceivedRequest) -> Self {
         let text = String::from_utf8(received.body.to_vec()).unwrap();
-        let handle = foldline::marker::handles(&text).next().expect("something is folded");
+        let handle = foldline::engine::marker::handles(&text).next().expect("something is folded");
         Self { id: "call_hidden", name: "unfold", arguments: json!({ "handle": handle }).to_string() }
     }
 
@@ -497,11 +497,11 @@ async fn rounds_and_requests_share_a_stable_prefix() {
             let (id, text): (&'static str, String) = (format!("call_{number}").leak(), "so ".repeat(number + 1));
             let is_folded = raw_messages(format, received)
                 .iter()
-                .any(|message| foldline::marker::handles(message).next().is_some());
+                .any(|message| foldline::engine::marker::handles(message).next().is_some());
             match is_folded && number.is_multiple_of(3) {
                 true => {
                     let raw = raw_messages(format, received).join("\n");
-                    let handle = foldline::marker::handles(&raw).next().unwrap();
+                    let handle = foldline::engine::marker::handles(&raw).next().unwrap();
                     let arguments = json!({ "handle": handle }).to_string();
                     streamed_reply(format, &text, &[ReplyCall { id, name: "unfold", arguments }])
                 }

@@ -10,7 +10,8 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use foldline::{Handle, Tokens};
+use foldline::Handle;
+use foldline::tokens::Tokens;
 use serde::{Deserialize, Serialize};
 
 use crate::progress::{ForwardedEvent, ProgressEvent};

@@ -12,11 +12,10 @@ pub(crate) mod summary_frame;
 
 use std::collections::HashMap;
 
-use foldline::laws;
 use foldline::laws::{Law, LawProfile};
-use foldline::strategies::chunk;
-use foldline::strategies::{DetachedOriginal, TerminalTruncate, detach_references, terminal_truncate};
-use foldline::{Conversation, Handle, Message, Meter, Original, Part, Role, Tokens};
+use foldline::strategies::{DetachedOriginal, TerminalTruncate, chunk, detach_references, terminal_truncate};
+use foldline::tokens::Tokens;
+use foldline::{Conversation, Handle, Message, Meter, Original, Part, Role, laws};
 
 pub use crate::cascade::event::{
     CascadeEvent, CascadeListener, CascadeStep, EnforceStrategy, FailureFallback, TraceId,

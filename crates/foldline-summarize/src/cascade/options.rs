@@ -3,9 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use foldline::engine::PinRules;
 use foldline::laws::LawProfile;
+use foldline::tokens::{Budget, Tokens};
 use foldline::wire::{ContextOverflow, Format, LearnedLimit};
-use foldline::{Budget, Conversation, Handle, Message, Meter, ModelTable, OriginalStore, PinRules, Tokens};
+use foldline::{Conversation, Handle, Message, Meter, ModelTable, OriginalStore};
 
 use crate::cascade::event::EnforceStrategy;
 use crate::limits::ModelSpend;

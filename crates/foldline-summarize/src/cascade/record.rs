@@ -6,8 +6,11 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use foldline::text_kind::reports_failure;
-use foldline::{Message, Meter, Part, Tokens, ToolAction, ToolCall};
+use foldline::conversation::ToolCall;
+use foldline::engine::ToolAction;
+use foldline::engine::text_kind::reports_failure;
+use foldline::tokens::Tokens;
+use foldline::{Message, Meter, Part};
 
 use crate::tool_table::{ToolClass, ToolTable};
 

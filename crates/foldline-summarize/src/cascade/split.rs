@@ -3,8 +3,11 @@
 //! The cut is computed from token counts before any model is called, so that one summary is enough. Instructions, user
 //! texts and pinned rounds are kept wherever they are; a round is dropped whole or not at all; the newest one is kept.
 
+use foldline::conversation::{PartId, ToolCall};
+use foldline::engine::{PinRules, ToolAction};
 use foldline::laws::{CutPoints, Law};
-use foldline::{Conversation, Message, Meter, Part, PartId, PinRules, Role, Tokens, ToolAction, ToolCall};
+use foldline::tokens::Tokens;
+use foldline::{Conversation, Message, Meter, Part, Role};
 
 use crate::cascade::options::EnforceOptions;
 use crate::cascade::record::ActionRecord;

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use foldline::strategies::chunk::{CompressOptions, compress};
 use foldline::strategies::{CompactToBudget, TerminalTruncate, compact_to_budget, terminal_truncate};
+use foldline::tokens::Tokens;
 use foldline::wire::{LearnedLimit, StopReason};
-use foldline::{Handle, Message, Part, Role, Tokens};
+use foldline::{Handle, Message, Part, Role};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use foldline::Tokens;
 use foldline::strategies::chunk::{CompressOptions, ContentKind, compress};
+use foldline::tokens::Tokens;
 
 use crate::command::COMMAND_SYNTAX;
 use crate::model::ToolStyle;

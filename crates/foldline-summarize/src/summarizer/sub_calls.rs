@@ -4,7 +4,8 @@
 use std::sync::atomic::Ordering;
 
 use foldline::strategies::chunk::{CompressOptions, compress};
-use foldline::{Message, Role, Tokens};
+use foldline::tokens::Tokens;
+use foldline::{Message, Role};
 use futures_util::future::join_all;
 
 use crate::limits::ModelRole;

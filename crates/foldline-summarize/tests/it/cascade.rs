@@ -4,12 +4,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use foldline::laws;
+use foldline::engine::{PinRules, StoreError};
 use foldline::laws::{LawProfile, ServerKind as Served};
+use foldline::tokens::Tokens;
 use foldline::wire::{Format, RequestRejection};
-use foldline::{
-    Conversation, Handle, Message, Meter, Original, OriginalStore, Part, PinRules, Role, StoreError, Tokens,
-};
+use foldline::{Conversation, Handle, Message, Meter, Original, OriginalStore, Part, Role, laws};
 use foldline_summarize::{
     CascadeEvent, CascadeStep, EnforceOptions, EnforceOutcome, EnforceResult, EnforceStrategy, FailureFallback,
     Summarizer, SummaryLimits, TraceId, enforce_context_window, forward_events,
@@ -357,7 +356,7 @@ async fn dropped_messages_are_archived_before_removal() {
         let (result, steps) = enforce_checked(&mut session, &options).await;
         assert!(matches!(steps.last(), Some(CascadeStep::Completed { archived, .. }) if *archived == result.handle));
         let stored = archive.0.lock().unwrap().clone();
-        for handle in foldline::marker::handles(&summary_frame(&session)).chain(result.handle) {
+        for handle in foldline::engine::marker::handles(&summary_frame(&session)).chain(result.handle) {
             let (_, bytes) = stored.iter().find(|(known, _)| *known == handle).expect("every issued handle is stored");
             let messages: Vec<Message<'_>> = serde_json::from_slice(bytes).unwrap();
             assert!(messages.iter().all(|message| before.messages.contains(message)));
@@ -557,7 +556,7 @@ async fn references_to_dropped_results_are_detached() {
     assert!(references(&session).is_empty());
     let stored = archive.0.lock().unwrap().clone();
     let texts = session.messages.iter().flat_map(Message::results).flat_map(|result| result.texts());
-    let handles: Vec<Handle> = texts.flat_map(foldline::marker::handles).collect();
+    let handles: Vec<Handle> = texts.flat_map(foldline::engine::marker::handles).collect();
     assert!(!handles.is_empty());
     for handle in handles {
         let (_, bytes) = stored.iter().find(|(known, _)| *known == handle).expect("every issued handle is stored");

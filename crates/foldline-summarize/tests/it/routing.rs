@@ -1,6 +1,6 @@
 //! Routing: decides whether a model is called for a tool output.
 
-use foldline::ToolCall;
+use foldline::conversation::ToolCall;
 use foldline_summarize::{
     OutputRoute, RouteMode, RouteThresholds, Summarizer, SummaryAuthor, SummaryLimits, SummaryOutcome, ToolOutput,
 };

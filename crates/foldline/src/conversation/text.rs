@@ -17,7 +17,8 @@ use crate::wire::json::string;
 /// A text: borrowed, owned, or an undecoded JSON literal. Dereferences to `str`.
 ///
 /// ```
-/// use foldline::{LazyText, Part};
+/// use foldline::Part;
+/// use foldline::conversation::LazyText;
 ///
 /// let text = LazyText::from("two\nlines");
 /// assert_eq!(text.lines().count(), 2);
@@ -75,7 +76,7 @@ impl<'a> LazyText<'a> {
     /// the result is written to `buffer`. Hashing all texts of a long conversation this way decodes almost none.
     ///
     /// ```
-    /// use foldline::LazyText;
+    /// use foldline::conversation::LazyText;
     ///
     /// assert_eq!(LazyText::from("two\nlines").json_literal(&mut String::new()), r"two\nlines");
     /// ```

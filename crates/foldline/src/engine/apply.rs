@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::conversation::Conversation;
 use crate::engine::archive::{OriginalStore, StoreError};
 use crate::engine::crease::Crease;
+use crate::engine::left_fold::{advance, fold};
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::RefusedParts;
 use crate::engine::passes::AT_INGEST;
 use crate::engine::rendering::FoldedConversation;
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
-use crate::engine::{advance, fold};
 use crate::error::{Error, ErrorKind};
 use crate::event::{EventListener, FoldEvent};
 use crate::laws::{Law, LawProfile, LawViolation, RewriteContext, ThinkingTreatment, compare};
@@ -253,8 +253,9 @@ mod tests {
     use crate::engine::archive::Original;
     use crate::engine::handle::Handle;
     use crate::engine::marker;
+    use crate::models::ModelTable;
     use crate::models::prices::Prices;
-    use crate::tokens::{Meter, ModelTable};
+    use crate::tokens::Meter;
     use crate::wire::Format;
 
     /// Returns a request with this many user messages, too many for a small budget.

@@ -15,7 +15,8 @@ use crate::engine::handle::Handle;
 /// use std::cell::RefCell;
 /// use std::collections::BTreeMap;
 ///
-/// use foldline::{Handle, Original, OriginalStore, StoreError};
+/// use foldline::{Handle, Original, OriginalStore};
+/// use foldline::engine::StoreError;
 ///
 /// /// Keeps originals by handle; a real store writes them to a disk or a database.
 /// #[derive(Default)]
@@ -31,7 +32,7 @@ use crate::engine::handle::Handle;
 /// let store = MapStore::default();
 /// store.store(&[Original::new(Handle::for_content(b"x"), b"x")])?;
 /// assert_eq!(store.0.borrow().len(), 1);
-/// # Ok::<(), foldline::StoreError>(())
+/// # Ok::<(), foldline::engine::StoreError>(())
 /// ```
 pub trait OriginalStore {
     /// Stores these originals durably. After `Ok`, each of them survives a crash and resolves by its handle.
@@ -63,7 +64,7 @@ pub trait OriginalStore {
 /// let original = Original::new(handle, b"fn main() {}");
 /// store.store(&[original])?;
 /// assert_eq!(store.get(handle).as_deref(), Some(&b"fn main() {}"[..]));
-/// # Ok::<(), foldline::StoreError>(())
+/// # Ok::<(), foldline::engine::StoreError>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct MemoryStore {

@@ -13,7 +13,8 @@ use crate::error::{Error, ErrorKind};
 /// Clones share one flag. It cannot be reset: every later fold with these options returns an error.
 ///
 /// ```
-/// use foldline::{CancelFlag, Conversation, ErrorKind, FoldOptions, Ledger, Meter, ModelTable, Prices, fold};
+/// use foldline::{Conversation, ErrorKind, FoldOptions, Ledger, Meter, ModelTable, Prices, fold};
+/// use foldline::engine::CancelFlag;
 ///
 /// let table = ModelTable::builtin();
 /// let mut options = FoldOptions::new(Meter::for_model(table, None), Prices::for_model(table, None), 32_000);
@@ -55,11 +56,8 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::fold;
-    use crate::{
-        Conversation, CountExactness, FoldOptions, Ledger, Message, Meter, ModelTable, Prices, Role, TokenCounter,
-        Tokens,
-    };
+    use crate::tokens::{CountExactness, TokenCounter, Tokens};
+    use crate::{Conversation, FoldOptions, Ledger, Message, Meter, ModelTable, Prices, Role, fold};
 
     /// A counter that cancels the fold at a given call.
     struct CancellingCounter {

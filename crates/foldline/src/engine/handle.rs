@@ -20,7 +20,7 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// let handle = Handle::for_content(b"fn main() {}");
 /// assert_eq!(handle.to_string().len(), Handle::LENGTH);
 /// assert_eq!(handle.to_string().parse::<Handle>()?, handle);
-/// # Ok::<(), foldline::HandleParseError>(())
+/// # Ok::<(), foldline::engine::HandleParseError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle([u8; Handle::LENGTH]);

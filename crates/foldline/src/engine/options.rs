@@ -89,7 +89,8 @@ impl ReasoningRetention {
 /// Rules for parts that are never folded, in addition to instructions and user messages.
 ///
 /// ```
-/// use foldline::{PinRules, Role};
+/// use foldline::Role;
+/// use foldline::engine::PinRules;
 ///
 /// let plan = PinRules { tools: vec!["todo_write".into()], targets: vec!["PLAN.md".into()], ..PinRules::default() };
 /// let assistant = PinRules { roles: vec![Role::Assistant], ..PinRules::default() };

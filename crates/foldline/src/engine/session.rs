@@ -30,7 +30,8 @@ use crate::wire::RequestEdit;
 /// rendered.
 ///
 /// ```
-/// use foldline::{FoldSession, Message, Part, Role, marker};
+/// use foldline::{FoldSession, Message, Part, Role};
+/// use foldline::engine::marker;
 ///
 /// let mut session = FoldSession::for_model("gpt-4o", 2_000);
 /// session.push(Message::text(Role::User, "Make the parser faster."));

@@ -36,10 +36,9 @@ impl PrefixSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fold;
-    use crate::{
-        Conversation, CreaseMode, FoldOptions, Ledger, Message, Meter, ModelTable, Part, Prices, Role, Tokens,
-    };
+    use crate::engine::CreaseMode;
+    use crate::tokens::Tokens;
+    use crate::{Conversation, FoldOptions, Ledger, Message, Meter, ModelTable, Part, Prices, Role, fold};
 
     /// Folds an agent session that reads forty files, optionally with a summary of the first twenty.
     fn folded_messages(alternate: bool, with_summary: bool) -> Vec<Message<'static>> {

@@ -4,7 +4,7 @@
 
 use crate::laws::law::{LAW_TABLE, Law, LawScope};
 use crate::laws::server_kind::ServerKind;
-use crate::tokens::{ModelRow, ModelTable};
+use crate::models::{ModelRow, ModelTable};
 use crate::wire::rules::DialectRules;
 use crate::wire::{Format, Request};
 

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use crate::tokens::{ModelRow, ModelTable, Tokens};
+use crate::models::{ModelRow, ModelTable};
+use crate::tokens::Tokens;
 
 /// The prices of one model, relative to an input token.
 ///

@@ -61,7 +61,7 @@ const COLUMNS: [&str; 22] = [
 ///
 /// let mine = table.overlay("prefix,window\nmy-finetune,32768\n")?;
 /// assert_eq!(mine.find(Some("my-finetune-v3")).window, 32_768);
-/// # Ok::<(), foldline::ModelTableError>(())
+/// # Ok::<(), foldline::models::ModelTableError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ModelTable {
@@ -282,8 +282,8 @@ impl ModelTable {
 /// send any text; store and log no more of one than this.
 ///
 /// ```
-/// assert_eq!(foldline::model_name(" gpt-4o "), "gpt-4o");
-/// assert_eq!(foldline::model_name(&"/".repeat(200_000)).len(), 256);
+/// assert_eq!(foldline::models::model_name(" gpt-4o "), "gpt-4o");
+/// assert_eq!(foldline::models::model_name(&"/".repeat(200_000)).len(), 256);
 /// ```
 pub fn model_name(name: &str) -> &str {
     let name = name.trim();

@@ -9,10 +9,9 @@ use std::collections::{HashSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::conversation::{Message, Part, PartId, Role};
-use crate::engine::marker;
 use crate::engine::passes::whole_results::shortened_arguments;
-use crate::engine::segment;
 use crate::engine::segment::{PendingCalls, Segment, SegmentKind};
+use crate::engine::{marker, segment};
 use crate::models::table::ModelTable;
 use crate::strategies::references::detach_references;
 use crate::strategies::support::{call_id, referenced_ids, replace_text};
@@ -89,7 +88,7 @@ impl CompactionStats {
 ///
 /// Instructions, messages of users, the last messages and the newest round are kept. Ids, names and short arguments
 /// are always kept, and so are results that a marker refers to, until nothing else is left. For a request's budget
-/// see [`Budget::for_projection`](crate::Budget::for_projection); the caller subtracts everything outside the
+/// see [`Budget::for_projection`](crate::tokens::Budget::for_projection); the caller subtracts everything outside the
 /// messages.
 ///
 /// ```

@@ -21,7 +21,8 @@ pub fn estimate_tokens(text: &str) -> Tokens {
 ///
 /// ```
 /// use foldline::strategies::total_tokens;
-/// use foldline::{Conversation, ImagePart, Message, Part, Role};
+/// use foldline::{Conversation, Message, Part, Role};
+/// use foldline::conversation::ImagePart;
 ///
 /// let messages = vec![Message::text(Role::User, "fourteen bytes")];
 /// let mut conversation = Conversation { messages, ..Conversation::default() };

@@ -4,12 +4,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::tokens::{Meter, ModelRow, Tokens};
+use crate::models::ModelRow;
+use crate::tokens::{Meter, Tokens};
 
 /// The part of a window that is left for the input.
 ///
 /// ```
-/// use foldline::{Budget, Meter, ModelTable};
+/// use foldline::{Meter, ModelTable};
+/// use foldline::tokens::Budget;
 ///
 /// let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
 /// let budget = Budget::for_model(meter.row(), Some(4_096), &meter);
@@ -81,7 +83,7 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::ModelTable;
+    use crate::models::ModelTable;
     use proptest::prelude::*;
 
     fn meter(model: &str) -> Meter {

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::tokens::{CountExactness, ImageRule, Meter, ModelRow, ModelTable, TokenCounter, Tokens};
+use crate::models::{ModelRow, ModelTable};
+use crate::tokens::{CountExactness, ImageRule, Meter, TokenCounter, Tokens};
 
 /// Ratio of the estimate: seven bytes are two tokens.
 const RATIO_BYTES: Tokens = 7;

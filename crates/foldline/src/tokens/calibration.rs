@@ -22,7 +22,7 @@ const PLAUSIBLE_RATIOS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
 /// Pairs of our counts and the reported counts.
 ///
 /// ```
-/// use foldline::Calibration;
+/// use foldline::tokens::Calibration;
 ///
 /// let mut calibration = Calibration::default();
 /// for ours in [1_000, 2_000, 5_000, 9_000] {

@@ -64,7 +64,8 @@ fn is_page_type(rest: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::{Meter, ModelTable};
+    use crate::models::ModelTable;
+    use crate::tokens::Meter;
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
 

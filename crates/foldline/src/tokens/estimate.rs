@@ -11,7 +11,7 @@ use crate::tokens::{CountExactness, TokenCounter, Tokens};
 /// A counter for any text that tends to overestimate.
 ///
 /// ```
-/// use foldline::{TokenCounter, TokenEstimator};
+/// use foldline::tokens::{TokenCounter, TokenEstimator};
 ///
 /// let text = "fold old parts into short markers";
 /// assert!(TokenEstimator.count(text) >= 6);

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use crate::conversation::{Conversation, Message, OpaqueBlock, Part, ReasoningPart, ToolCall, ToolDefinition};
+use crate::models::{ModelRow, ModelTable};
 use crate::tokens::count_cache::CountCache;
 use crate::tokens::images::strip_data_url;
 use crate::tokens::text_meter::TextMeter;
-use crate::tokens::{
-    CalibrationFit, CountExactness, ImageSize, ModelRow, ModelTable, TokenCounter, Tokens, documents, tools,
-};
+use crate::tokens::{CalibrationFit, CountExactness, ImageSize, TokenCounter, Tokens, documents, tools};
 
 /// Tokens of the closing frame after the list of functions (C8.1).
 const TOOLS_FRAME_TOKENS: Tokens = 12;
@@ -19,7 +18,8 @@ const TOOLS_FRAME_TOKENS: Tokens = 12;
 /// [`message`](Meter::message) and [`request_overhead`](Meter::request_overhead), so it can be updated incrementally.
 ///
 /// ```
-/// use foldline::{Conversation, CountExactness, Message, Meter, ModelTable, Role};
+/// use foldline::{Conversation, Message, Meter, ModelTable, Role};
+/// use foldline::tokens::CountExactness;
 ///
 /// let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
 /// assert_eq!(meter.exactness(), CountExactness::Exact);

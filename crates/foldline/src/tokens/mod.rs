@@ -15,14 +15,13 @@ mod estimate;
 pub(crate) mod images;
 pub(crate) mod incremental_count;
 pub(crate) mod line_counts;
-mod meter;
+pub(crate) mod meter;
 pub(crate) mod text_meter;
 #[cfg(feature = "tokenizer-json")]
 mod tokenizer_json;
 pub(crate) mod tools;
 mod vocabulary;
 
-pub use crate::models::table::{ModelRow, ModelTable, ModelTableError, model_name};
 pub use crate::tokens::budget::Budget;
 pub use crate::tokens::calibration::{CalibratedCounter, Calibration, CalibrationFit};
 pub use crate::tokens::count_cache::CountCache;
@@ -30,7 +29,7 @@ pub use crate::tokens::estimate::TokenEstimator;
 pub use crate::tokens::images::{ImageRule, ImageSize};
 pub(crate) use crate::tokens::incremental_count::IncrementalCount;
 pub(crate) use crate::tokens::line_counts::LineCounts;
-pub use crate::tokens::meter::Meter;
+pub(crate) use crate::tokens::meter::Meter;
 #[cfg(feature = "tokenizer-json")]
 pub use crate::tokens::tokenizer_json::{TokenizerError, TokenizerJson};
 pub use crate::tokens::vocabulary::Vocabulary;
@@ -41,7 +40,7 @@ pub type Tokens = u64;
 /// Counts the tokens of a text.
 ///
 /// ```
-/// use foldline::{CountExactness, TokenCounter, TokenEstimator, Vocabulary};
+/// use foldline::tokens::{CountExactness, TokenCounter, TokenEstimator, Vocabulary};
 ///
 /// let exact = Vocabulary::o200k();
 /// assert_eq!(exact.count("hello world"), 2);

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use crate::conversation::ImagePart;
+use crate::models::ModelRow;
 use crate::tokens::count_cache::CountCache;
 use crate::tokens::line_counts::{LineCounter, LineCounts};
-use crate::tokens::{
-    CalibrationFit, CountExactness, ImageSize, ModelRow, TokenCounter, TokenEstimator, Tokens, Vocabulary,
-};
+use crate::tokens::{CalibrationFit, CountExactness, ImageSize, TokenCounter, TokenEstimator, Tokens, Vocabulary};
 
 /// Minimum length of a cached text; shorter texts are counted faster than looked up.
 const MIN_CACHED_BYTES: usize = 32;

@@ -55,7 +55,8 @@ fn property_tokens(key: &str, schema: &Value, meter: &TextMeter) -> Tokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokens::{Meter, ModelTable};
+    use crate::models::ModelTable;
+    use crate::tokens::Meter;
 
     fn meter(model: &str) -> Meter {
         Meter::for_model(ModelTable::builtin(), Some(model))

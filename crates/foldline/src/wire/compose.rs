@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn unsupported_part_is_an_error() {
-        let messages = [Message::new(Role::User, vec![Part::Image(crate::ImagePart::default())])];
+        let messages = [Message::new(Role::User, vec![Part::Image(crate::conversation::ImagePart::default())])];
         for format in Format::all() {
             assert!(outgoing(&messages).to_body(format).is_err());
         }

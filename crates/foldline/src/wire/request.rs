@@ -95,7 +95,7 @@ pub(crate) struct DeclaredTools<'a> {
 ///
 /// ```
 /// use foldline::wire::{Format, Request, RequestEdit};
-/// use foldline::PartId;
+/// use foldline::conversation::PartId;
 ///
 /// let body = br#"{ "model": "gpt-4o", "messages": [ {"role":"user", "content":"hi"} ], "x": 1e9 }"#;
 /// let request = Request::parse(Format::OpenAiChat, body)?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 
 use crate::proxy::admin::metrics::{
     CLIENT_ERROR_CLASS, KindLabels, NO_RESPONSE_CLASS, ProxyMetrics, SERVER_ERROR_CLASS, TokenStage,

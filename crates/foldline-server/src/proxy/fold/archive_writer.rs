@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foldline::{Handle, Original, OriginalStore, StoreError};
+use foldline::engine::StoreError;
+use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{SyncHandle, TenantArchive};
 
 /// The originals that a conversation wrote to the archive. Handles are computed from text that the engine folded and

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use foldline::{Ledger, Tokens};
+use foldline::Ledger;
+use foldline::tokens::Tokens;
 
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::session_facts::SessionFacts;

@@ -1,6 +1,7 @@
 //! Events of the engine, recorded in the log, the metrics and the journal, without content.
 
-use foldline::{Crease, FoldEvent, Trigger};
+use foldline::FoldEvent;
+use foldline::engine::{Crease, Trigger};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::admin::metrics::{ProxyMetrics, TriggerLabels};

@@ -4,7 +4,8 @@
 //! while the fold itself is sequential. So its texts are counted line by line into the meter's cache in advance. This is
 //! only an optimization: texts that are not counted here are counted by the fold.
 
-use foldline::{CancelFlag, Conversation, Meter, Part};
+use foldline::engine::CancelFlag;
+use foldline::{Conversation, Meter, Part};
 use rayon::prelude::*;
 
 /// Minimum size of a text that is counted in advance.
@@ -41,7 +42,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use foldline::{CountExactness, Message, ModelTable, Role, TokenCounter, Tokens};
+    use foldline::tokens::{CountExactness, TokenCounter, Tokens};
+    use foldline::{Message, ModelTable, Role};
 
     /// A counter that records how many bytes were counted.
     struct RecordingCounter(AtomicUsize);

@@ -4,7 +4,8 @@
 //! state of an earlier request without a client-supplied id and cannot confuse two conversations. Differences without
 //! meaning (cache marks, white space, key order) are not hashed.
 
-use foldline::{CallArguments, Conversation, LazyText, MediaSource, Message, Part, Role};
+use foldline::conversation::{CallArguments, LazyText, MediaSource};
+use foldline::{Conversation, Message, Part, Role};
 use xxhash_rust::xxh3::Xxh3;
 
 /// The hashes of all prefixes of a conversation.

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldline::engine::{CancelFlag, Crease, apply_with_state};
 use foldline::laws::{LawProfile, ServerKind};
+use foldline::models::model_name;
+use foldline::tokens::Tokens;
 use foldline::wire::{ApiFamily, EndpointPurpose, Format, ReportedId, Request};
-use foldline::{
-    CancelFlag, Crease, Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore, Tokens,
-    apply_with_state, model_name,
-};
+use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore};
 use foldline_archive::TenantArchive;
 use hyper::http::uri::Scheme;
 

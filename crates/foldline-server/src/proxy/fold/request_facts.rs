@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use foldline::conversation::ToolDefinition;
+use foldline::engine::Crease;
+use foldline::tokens::Tokens;
 use foldline::wire::Request;
-use foldline::{Crease, FoldedRequest, Message, Meter, Part, Policy, Prices, Role, Tokens, ToolDefinition};
+use foldline::{FoldedRequest, Message, Meter, Part, Policy, Prices, Role};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::activity::sent_body::BodyFingerprint;
@@ -138,7 +141,7 @@ pub(crate) fn window_parts(request: &Request<'_>, applied: &FoldedRequest, limit
 
 /// Returns the folds of a request, as they are recorded.
 pub(crate) fn fold_records(applied: &FoldedRequest) -> Vec<FoldRecord> {
-    let record = |fold: foldline::FoldDetail| FoldRecord {
+    let record = |fold: foldline::engine::FoldDetail| FoldRecord {
         handle: fold.handle.map(|handle| handle.as_str().to_owned()),
         tool: fold.tool,
         target: fold.target,

@@ -6,7 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldline::{Error, FoldState, Tokens};
+use foldline::tokens::Tokens;
+use foldline::{Error, FoldState};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::StoredHandles;

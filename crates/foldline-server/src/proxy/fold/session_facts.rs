@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foldline::engine::PrefixSummary;
+use foldline::tokens::Tokens;
 use foldline::wire::HiddenRound;
-use foldline::{Handle, Ledger, Message, PrefixSummary, Tokens};
+use foldline::{Handle, Ledger, Message};
 use foldline_archive::TenantArchive;
 use foldline_summarize::{ModelSpend, PreparedSummary};
 

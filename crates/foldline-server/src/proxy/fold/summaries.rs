@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 use foldline_summarize::{
     EnforceOptions, HttpModel, ModelEndpoint, ModelInfo, ModelSpend, PrepareResult, Summarizer, SummaryLimits,
     SummaryOutcome, ToolStyle, prepare_summary,

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use foldline::engine::{Crease, Stage, Trigger};
 use foldline::laws::LawProfile;
-use foldline::{Conversation, Crease, Meter, Policy, Stage, Tokens, Trigger};
+use foldline::tokens::Tokens;
+use foldline::{Conversation, Meter, Policy};
 use foldline_archive::TenantArchive;
 use foldline_summarize::PREPARE_THRESHOLD;
 

@@ -3,8 +3,9 @@
 //! The model sees one more tool; the client never does. Results are bounded, and errors are returned in words that the
 //! model can act on. A model gets only originals that were folded in its own conversation, by their full handles.
 
+use foldline::tokens::Tokens;
 use foldline::wire::{HiddenCall, InjectedTool};
-use foldline::{Handle, Meter, Tokens};
+use foldline::{Handle, Meter};
 use foldline_archive::{Error, ErrorKind, ExcerptQuery, TenantArchive, excerpt};
 use serde::Deserialize;
 

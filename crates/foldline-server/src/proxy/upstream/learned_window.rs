@@ -14,8 +14,8 @@
 
 use std::time::{Duration, Instant};
 
+use foldline::tokens::{Calibration, CalibrationFit, CountExactness, Tokens};
 use foldline::wire::{LimitScope, OverflowEvidence};
-use foldline::{Calibration, CalibrationFit, CountExactness, Tokens};
 use serde::Serialize;
 
 /// Prompts below this size are not compared with low counts.

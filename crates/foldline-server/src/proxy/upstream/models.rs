@@ -10,8 +10,9 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use foldline::tokens::{Budget, CountCache, CountExactness, Tokens};
 use foldline::wire::{ApiFamily, ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
-use foldline::{Budget, CountCache, CountExactness, Message, Meter, ModelTable, Prices, Tokens};
+use foldline::{Message, Meter, ModelTable, Prices};
 
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};

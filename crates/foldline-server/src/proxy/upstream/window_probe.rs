@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline::Tokens;
+use foldline::tokens::Tokens;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::http::uri::Scheme;

@@ -33,7 +33,7 @@ pub enum IdentifierKind {
 /// ```
 /// let mut names = Vec::new();
 /// let text = "see src/read_file.rs, then 4096";
-/// foldline::text_kind::for_each_identifier(text, |_, range| names.push(&text[range]));
+/// foldline::engine::text_kind::for_each_identifier(text, |_, range| names.push(&text[range]));
 /// assert_eq!(names, ["src/read_file.rs", "read_file.rs", "read_file", "4096"]);
 /// ```
 pub fn for_each_identifier(text: &str, visit: impl FnMut(IdentifierKey, Range<usize>)) {

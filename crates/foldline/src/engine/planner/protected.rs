@@ -198,11 +198,11 @@ fn saved(shortened: &[Shortened<'_>]) -> Tokens {
 #[cfg(test)]
 mod tests {
     use crate::conversation::{Message, Part, PartId, Role};
-    use crate::engine::marker;
-    use crate::fold;
+    use crate::engine::{Trigger, marker};
+    use crate::tokens::Tokens;
     use crate::{
         Conversation, Error, ErrorKind, FoldOptions, FoldSession, FoldedConversation, Ledger, Meter, ModelTable,
-        Policy, Prices, Tokens, Trigger,
+        Policy, Prices, fold,
     };
 
     /// 53 bytes, as in the reported session.
@@ -448,7 +448,7 @@ mod tests {
         }
         messages.extend(reads("new", &[source(9, 9_000)]));
         let conversation = conversation(messages);
-        let pins = crate::PinRules { targets: vec!["old2_0".into()], ..crate::PinRules::default() };
+        let pins = crate::engine::PinRules { targets: vec!["old2_0".into()], ..crate::engine::PinRules::default() };
         let options = FoldOptions { pins, ..options(900, 0) };
         let sent = folded(&conversation, &options).unwrap().messages(&conversation);
         assert_eq!(result_text(&sent, "old2_0"), Some(source(2, 500).as_str()));

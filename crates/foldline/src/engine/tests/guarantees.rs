@@ -7,18 +7,17 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use crate::conversation::answers_system_note;
-use crate::engine::marker;
 use crate::engine::passes::REVERSE_PASS_ORDER;
 use crate::engine::stage::Stage;
-use crate::laws;
+use crate::engine::{PrefixSummary, StoreError, marker};
 use crate::laws::LawProfile;
 use crate::testing::{SampleRequest, samples};
+use crate::tokens::Tokens;
 use crate::wire::Request;
 use crate::{
     Conversation, Error, ErrorKind, FoldOptions, FoldSession, FoldState, FoldedRequest, Handle, Ledger, Message, Meter,
-    ModelTable, Original, OriginalStore, Part, Policy, PrefixSummary, Prices, Role, StoreError, Tokens, resume,
+    ModelTable, Original, OriginalStore, Part, Policy, Prices, Role, apply, fold, laws, resume,
 };
-use crate::{apply, fold};
 
 /// A store in memory, which can be made to fail.
 #[derive(Default)]
@@ -258,7 +257,7 @@ proptest! {
         options.policy = Policy::ALL[which].clone();
         let Ok(folded) = fold(conversation, &options, &Ledger::default()) else { return Ok(()) };
         let newest = folded.newest_round_start();
-        let is_new_clip = |stats: &crate::FoldStats| stats.part.message >= newest && stats.pass == "clip";
+        let is_new_clip = |stats: &crate::engine::FoldStats| stats.part.message >= newest && stats.pass == "clip";
         for stats in folded.fold_stats().into_iter().filter(is_new_clip) {
             let whole = folded.tokens - stats.tokens_after + stats.tokens_before;
             prop_assert!(whole > budget, "{stats:?} in {} of {}", folded.tokens, budget);
@@ -391,7 +390,7 @@ fn minimal_tokens(conversation: &Conversation<'_>, options: &FoldOptions) -> Tok
         Part::ToolResult(result) => {
             let content = result.content.iter().map(cut).collect();
             let call_id = result.call_id.to_string().into();
-            Part::ToolResult(crate::ToolResult { content, call_id, is_error: result.is_error })
+            Part::ToolResult(crate::conversation::ToolResult { content, call_id, is_error: result.is_error })
         }
         part => cut(part),
     };
@@ -480,7 +479,7 @@ fn two_hundred_parallel_calls_fit() {
 /// Five hundred images in one message.
 #[test]
 fn five_hundred_images_fit() {
-    let images = (0..500).map(|_| Part::Image(crate::ImagePart::default()));
+    let images = (0..500).map(|_| Part::Image(crate::conversation::ImagePart::default()));
     let parts = std::iter::once(Part::text("compare these")).chain(images).collect();
     folded_tokens(vec![Message::new(Role::User, parts)], 32_000).unwrap();
 }

@@ -4,13 +4,11 @@
 //! functions over messages in `strategies`. This file tests the fold as a whole.
 
 use crate::conversation::{CallArguments, Conversation, ImagePart, MediaSource, Message, Part, Role};
-use crate::engine::{marker, text_kind};
-use crate::fold;
+use crate::engine::{Crease, ReasoningRetention, Trigger, marker, text_kind};
 use crate::laws::{LawProfile, check_conversation};
+use crate::tokens::Tokens;
 use crate::wire::Format;
-use crate::{
-    Crease, FoldOptions, FoldSession, Ledger, Meter, ModelTable, Policy, Prices, ReasoningRetention, Tokens, Trigger,
-};
+use crate::{FoldOptions, FoldSession, Ledger, Meter, ModelTable, Policy, Prices, fold};
 
 fn options(budget: Tokens) -> FoldOptions {
     let table = ModelTable::builtin();

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::conversation::PartId;
+use crate::engine::PinRules;
+use crate::tokens::Tokens;
 use crate::{
-    Conversation, ErrorKind, FoldOptions, FoldSession, FoldState, Ledger, Message, Meter, ModelTable, Part, PartId,
-    PinRules, Prices, Role, Tokens, fold, resume,
+    Conversation, ErrorKind, FoldOptions, FoldSession, FoldState, Ledger, Message, Meter, ModelTable, Part, Prices,
+    Role, fold, resume,
 };
 
 fn options(budget: Tokens) -> FoldOptions {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::conversation::{ImagePart, ReasoningPart, Role, ToolDefinition};
 use crate::engine::archive::MemoryStore;
-use crate::engine::fold;
+use crate::engine::left_fold::fold;
 use crate::engine::options::{FoldOptions, Ledger, PinRules};
 use crate::engine::session::FoldSession;
 use crate::error::ErrorKind;
@@ -25,7 +25,10 @@ fn options(budget: Tokens) -> FoldOptions {
 
 #[test]
 fn row_01_messages_consist_of_parts() {
-    let call = crate::ToolCall { signature: Some("sig".into()), ..crate::ToolCall::new("c1", "read", "{}") };
+    let call = crate::conversation::ToolCall {
+        signature: Some("sig".into()),
+        ..crate::conversation::ToolCall::new("c1", "read", "{}")
+    };
     let reasoning = ReasoningPart { text: "hm".into(), seal: Some("sealed".into()) };
     let message = Message::new(
         Role::Assistant,
@@ -39,7 +42,7 @@ fn row_01_messages_consist_of_parts() {
     let tool = Message::new(Role::Tool, vec![Part::result("c1", "a"), Part::result("c2", "b")]);
     assert_eq!((message.calls().count(), tool.results().count()), (1, 2));
     let json = serde_json::to_string(&[message.clone(), tool.clone()]).unwrap();
-    let back: Vec<crate::OwnedMessage> = serde_json::from_str(&json).unwrap();
+    let back: Vec<crate::conversation::OwnedMessage> = serde_json::from_str(&json).unwrap();
     assert_eq!(back, [message, tool]);
 }
 
@@ -49,7 +52,7 @@ fn row_01_thought_signature_of_a_call_survives_every_strategy() {
     let arguments = serde_json::json!({ "path": "a.rs", "content": "fn a() {}\n".repeat(400) }).to_string();
     let mut messages = vec![user("go")];
     for id in ["c1", "c2", "c3"] {
-        let mut call = crate::ToolCall::new(id, "write", arguments.clone());
+        let mut call = crate::conversation::ToolCall::new(id, "write", arguments.clone());
         call.signature = Some(format!("sig {id}").into());
         messages.push(Message::new(Role::Assistant, vec![Part::ToolCall(call)]));
         messages.push(Message::new(Role::Tool, vec![Part::result(id, "ok")]));

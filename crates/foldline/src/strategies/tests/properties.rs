@@ -229,7 +229,7 @@ proptest! {
             2 => Part::call(format!("c{id}"), "write", text),
             3 => Part::call(format!("c{id}"), "write", serde_json::json!({ "content": text.repeat(40) }).to_string()),
             4 => Part::result(format!("c{id}"), text.repeat(30)),
-            _ => Part::Image(crate::ImagePart::default()),
+            _ => Part::Image(crate::conversation::ImagePart::default()),
         };
         let messages: Vec<Message<'static>> = messages
             .into_iter()

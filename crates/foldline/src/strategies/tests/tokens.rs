@@ -1,10 +1,10 @@
 //! Regression tests of token counts.
 
-use crate::Budget;
 use crate::conversation::{ImagePart, Role};
 use crate::strategies::tests::support::*;
 use crate::strategies::tests::{rounds, user};
 use crate::strategies::*;
+use crate::tokens::Budget;
 
 #[test]
 fn estimate_is_monotone() {
@@ -25,7 +25,7 @@ fn image_costs_512_tokens() {
 #[test]
 fn tools_and_instructions_count() {
     let plain = conversation_of(vec![user("go")]);
-    let tool = crate::ToolDefinition {
+    let tool = crate::conversation::ToolDefinition {
         name: "sh".into(),
         definition: r#"{"name":"sh","description":"runs a command"}"#.into(),
     };

@@ -141,7 +141,7 @@ fn user_text_next_to_dropped_results_is_kept() {
 fn user_image_next_to_dropped_results_is_kept() {
     let mut messages = vec![user("go")];
     messages.extend(rounds(12, 320));
-    let image = Part::Image(crate::ImagePart::default());
+    let image = Part::Image(crate::conversation::ImagePart::default());
     messages[2] = Message::new(Role::User, messages[2].parts.iter().cloned().chain([image.clone()]).collect());
     let (trimmed, _) = trim_middle(messages, &TrimMiddle { keep_first: 1, ..TrimMiddle::default() });
     assert!(trimmed.contains(&Message::new(Role::User, vec![image])));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conversation::{Message, ToolCall};
 use crate::error::Error;
-use crate::tokens::ModelTable;
+use crate::models::ModelTable;
 use crate::wire::compose::{ComposeSyntax, MessageContent, OutgoingRequest, ToolSpec, arguments_object, role_name};
 
 pub(crate) const COMPOSE: ComposeSyntax = ComposeSyntax { path: "chat/completions", body };
