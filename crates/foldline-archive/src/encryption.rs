@@ -22,6 +22,10 @@ pub struct ArchiveKey([u8; 32]);
 impl ArchiveKey {
     /// Derives a key from at least 32 bytes of secret material, such as 32 random bytes or their 44 characters of
     /// base64. The material is not stretched, so passwords are rejected by their length.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if the material is shorter than 32 bytes.
     pub fn new(material: &[u8]) -> Result<Self, Error> {
         if material.len() < 32 {
             return Err(Error::new(

@@ -23,6 +23,10 @@ impl Namespace {
     }
 
     /// Parses a namespace: 1 to 128 letters, digits, and `-_.:@`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidInput`] if the name is empty, too long, or has another character.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let name = name.into();
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);

@@ -4,6 +4,7 @@
 //! Everything that depends only on the recording is computed here, once, for all engines. Identifiers
 //! and lines are small numbers, so that the cost of tracking a rendering is proportional to its changes.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -59,7 +60,20 @@ pub struct ReplayCase {
     instructions_by_text: FxHashMap<u64, Box<[u64]>>,
 }
 
+impl fmt::Debug for ReplayCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplayCase")
+            .field("id", &self.id)
+            .field("model", &self.model)
+            .field("format", &self.format)
+            .field("messages", &self.messages.len())
+            .field("calls", &self.calls.len())
+            .finish_non_exhaustive()
+    }
+}
+
 /// A recorded request and the model's action after it.
+#[derive(Debug)]
 pub struct RecordedCall {
     /// The request carried the messages before this index.
     pub start: usize,

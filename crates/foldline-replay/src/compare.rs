@@ -7,6 +7,7 @@ use foldline::transcript::RecordedSession;
 use foldline::{Meter, Prices};
 use rayon::prelude::*;
 use serde::Serialize;
+use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::CorpusStats;
@@ -27,6 +28,18 @@ pub enum EngineSpec {
     Oracle(OracleSchedule),
     /// Random drop with the tokens of an earlier engine, by its index.
     RandomMatching(usize, DropUnit),
+}
+
+impl fmt::Debug for EngineSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineSpec::Engine(_) => f.write_str("Engine(..)"),
+            EngineSpec::Oracle(schedule) => f.debug_tuple("Oracle").field(schedule).finish(),
+            EngineSpec::RandomMatching(engine, unit) => {
+                f.debug_tuple("RandomMatching").field(engine).field(unit).finish()
+            }
+        }
+    }
 }
 
 impl EngineSpec {
@@ -73,6 +86,7 @@ pub struct SessionOutcome {
 }
 
 /// All runs of a comparison.
+#[derive(Debug)]
 pub struct EngineComparison {
     /// The names, `no compaction` first.
     pub engine_names: Vec<String>,

@@ -14,7 +14,7 @@ use crate::identifiers::for_each_identifier;
 use crate::text::for_each_text;
 
 /// Statistics over the conversations of a set.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct CorpusStats {
     common_identifiers: FxHashSet<u64>,
     /// The identifiers of each action of each conversation.

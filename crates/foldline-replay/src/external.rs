@@ -5,6 +5,7 @@
 //! processes run as conversations are replayed at a time. Its standard error is passed to
 //! the user.
 
+use std::fmt;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +24,13 @@ pub struct ExternalEngine {
     name: String,
     command: String,
     idle: IdleProcesses,
+}
+
+impl fmt::Debug for ExternalEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The command may contain a key, and is also the default name.
+        f.debug_struct("ExternalEngine").finish_non_exhaustive()
+    }
 }
 
 type IdleProcesses = Arc<Mutex<Vec<EngineProcess>>>;

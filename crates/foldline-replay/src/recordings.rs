@@ -61,6 +61,12 @@ pub struct RecordingFiles {
     current: Option<(InputFile, TranscriptReader<Box<dyn BufRead + Send>>)>,
 }
 
+impl fmt::Debug for RecordingFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordingFiles").field("files_left", &self.files.len()).finish_non_exhaustive()
+    }
+}
+
 struct InputFile {
     path: PathBuf,
     /// True if it was named explicitly, and not found in a folder.

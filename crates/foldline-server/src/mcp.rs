@@ -34,6 +34,10 @@ const INSTRUCTIONS: &str = "Long or old parts of this conversation may have been
 ///
 /// `open` opens the archive. It is called at the first tool call, and again until it succeeds, because
 /// the archive may not exist yet when a client starts its servers.
+///
+/// # Errors
+///
+/// Fails if the runtime cannot be started, or if the server task panics. A client that disconnects is not an error.
 pub fn serve_stdio(open: impl Fn() -> Result<TenantArchive, Error> + Send + Sync + 'static) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

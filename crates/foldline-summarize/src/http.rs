@@ -64,12 +64,20 @@ pub struct HttpModel {
 
 impl HttpModel {
     /// Creates a model with the properties from the model table; see [`HttpModel::with_info`].
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`HttpModel::with_info`].
     pub fn new(endpoint: ModelEndpoint) -> Result<Self, ModelError> {
         let info = ModelInfo::for_model(&endpoint.model);
         Self::with_info(endpoint, info)
     }
 
     /// Creates a model with the given window, meter, prices and tool style.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelErrorKind::Refused`] if the base URL is not valid, or if the system's certificates cannot be read.
     pub fn with_info(endpoint: ModelEndpoint, info: ModelInfo) -> Result<Self, ModelError> {
         let refused = |message: String| ModelError::new(ModelErrorKind::Refused, message);
         let url = endpoint_url(&endpoint)

@@ -116,6 +116,11 @@ struct FactLine {
 
 impl TenantArchive {
     /// Writes all originals and facts of this tenant, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if the output cannot be written; otherwise the error of the store. A damaged original is counted, and
+    /// is not an error.
     pub fn export(&self, out: impl Write, mut progress: impl FnMut(ByteProgress)) -> Result<ExportReport, Error> {
         let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("could not write the export: {error}"));
         let mut out = zstd::stream::write::Encoder::new(out, 3).map_err(failed)?;
@@ -159,6 +164,10 @@ impl TenantArchive {
 
     /// Reads an export, compressed or not. An invalid line is reported and skipped, for example an original whose bytes
     /// do not match its handle.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if the input cannot be read; otherwise the error of the store.
     pub fn import(&self, from: impl Read, mut progress: impl FnMut(u64)) -> Result<ImportReport, Error> {
         let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("could not read the export: {error}"));
         let mut from = BufReader::new(from);

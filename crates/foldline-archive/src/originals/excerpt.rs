@@ -76,6 +76,11 @@ pub struct Excerpt {
 }
 
 /// Returns the part of `bytes` that the query requests.
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the lines or the page do not exist, or the pattern is not
+/// a valid regular expression.
 pub fn excerpt(bytes: &[u8], query: &ExcerptQuery) -> Result<Excerpt, Error> {
     let total_lines = lines_with_breaks(bytes).count();
     let chosen = match query.lines {

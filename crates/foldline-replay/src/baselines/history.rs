@@ -1,6 +1,7 @@
 //! The messages so far, with the edits of a policy.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use foldline::{Message, Meter, Part, Role};
@@ -18,6 +19,16 @@ pub struct EditedHistory {
     dropped_rounds: usize,
     tokens: u64,
     sent: Vec<SharedMessage>,
+}
+
+impl fmt::Debug for EditedHistory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EditedHistory")
+            .field("messages", &self.rows.len())
+            .field("dropped_rounds", &self.dropped_rounds)
+            .field("tokens", &self.tokens)
+            .finish_non_exhaustive()
+    }
 }
 
 struct HistoryRow {

@@ -12,6 +12,7 @@ pub(crate) mod optimal;
 pub(crate) mod profitable;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use foldline::Prices;
@@ -25,6 +26,12 @@ use crate::oracle::crease::OracleCrease;
 pub struct OracleEngine {
     creases: Arc<HashMap<usize, Vec<(usize, SharedMessage)>>>,
     schedule: OracleSchedule,
+}
+
+impl fmt::Debug for OracleEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OracleEngine").field("schedule", &self.schedule).field("creases", &self.creases.len()).finish()
+    }
 }
 
 /// Choice of an oracle's creases.

@@ -4,6 +4,7 @@
 //! somebody looks: it includes what other processes wrote. Without one, records are added to the summary directly.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -37,6 +38,12 @@ pub struct ActivityLog {
     appended: AtomicU64,
     /// Records as JSON, for those who watch.
     feed: broadcast::Sender<Arc<str>>,
+}
+
+impl fmt::Debug for ActivityLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ActivityLog").field("archive", &self.archive).finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]
@@ -180,7 +187,7 @@ impl JournalTail {
 }
 
 /// The logs of all tenants.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct ActivityLogs {
     by_tenant: Mutex<HashMap<u128, Arc<ActivityLog>>>,
 }

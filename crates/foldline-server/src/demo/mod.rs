@@ -151,6 +151,7 @@ impl SessionCost {
 /// # Ok::<(), foldline_server::demo::DemoError>(()) })?;
 /// # Ok::<(), foldline_server::demo::DemoError>(())
 /// ```
+#[derive(Debug)]
 pub struct DemoRunner {
     meter: Meter,
     prices: Prices,
@@ -166,6 +167,10 @@ impl Default for DemoRunner {
 
 impl DemoRunner {
     /// Runs the session without a proxy: once until the model refuses it, and once with an unlimited window.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the scripted provider cannot listen on the loopback address, or if the session does not fill its window.
     pub async fn run_baseline(&self) -> Result<BaselineRun, DemoError> {
         let limited = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
         let mut agent = ScriptedAgent::new(format!("http://{}/v1", limited.address));
@@ -190,6 +195,10 @@ impl DemoRunner {
     }
 
     /// Runs the same session through a proxy with this archive. `on_turn` is called after each turn.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the provider or the proxy cannot listen on the loopback address, or if a turn gets no response.
     pub async fn run_through_proxy(
         &self,
         baseline: &BaselineRun,

@@ -138,6 +138,11 @@ impl ModelTable {
 
     /// Returns this table overlaid by another: its filled cells win, its new prefixes are added. The first line names
     /// the columns, including `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// Fails at the first line with an unknown column, a wrong number of cells, a missing or too long prefix, or a cell that
+    /// cannot be parsed; the error names line and column.
     pub fn overlay(&self, csv: &str) -> Result<ModelTable, ModelTableError> {
         let mut cells = self.cells.clone();
         let mut lines = csv

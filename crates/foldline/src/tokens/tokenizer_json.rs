@@ -16,6 +16,10 @@ pub struct TokenizerError {
 
 impl TokenizerJson {
     /// Parses the content of a `tokenizer.json`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes are not a `tokenizer.json` that the `tokenizers` crate can read.
     pub fn new(json: impl AsRef<[u8]>) -> Result<TokenizerJson, TokenizerError> {
         let invalid = |problem: tokenizers::Error| TokenizerError { problem: problem.to_string() };
         let mut tokenizer = tokenizers::Tokenizer::from_bytes(json).map_err(invalid)?;

@@ -81,11 +81,20 @@ enum DocumentPosition {
 impl<R: BufRead> TranscriptReader<R> {
     /// Detects the format of an input by its content. The name is used as id and source of recordings
     /// that do not contain them.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`TranscriptReader::with_max_line_bytes`], with a limit of 256 MB.
     pub fn new(name: impl Into<String>, input: R) -> Result<Self, LineError> {
         Self::with_max_line_bytes(name, input, MAX_LINE_BYTES)
     }
 
     /// Like [`TranscriptReader::new`], with another limit for the length of a line.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotARecording`](crate::ErrorKind::NotARecording) if the input is empty or in no known format,
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be read. Errors of single lines are items of the iterator.
     pub fn with_max_line_bytes(name: impl Into<String>, mut input: R, limit: usize) -> Result<Self, LineError> {
         let mut head = Vec::new();
         let read = input.by_ref().take(DETECTION_HEAD_BYTES as u64).read_to_end(&mut head);

@@ -62,8 +62,12 @@ pub(crate) struct ComposeSyntax {
 }
 
 impl OutgoingRequest<'_> {
-    /// Returns the request body. Fails if a message has a part that cannot be represented, or if a tool's parameters
-    /// are not valid JSON.
+    /// Returns the request body.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotARequest`](crate::ErrorKind::NotARequest) if a message has a part that cannot be represented, or if a
+    /// tool's parameters are not valid JSON.
     pub fn to_body(&self, format: Format) -> Result<Vec<u8>, Error> {
         let body = (format.dialect().compose.body)(self)?;
         Ok(Value::Object(body).to_string().into_bytes())

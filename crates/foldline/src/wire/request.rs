@@ -120,6 +120,12 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Parses a body. A bare array, as found in recordings, is parsed as the list of messages.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotJson`](crate::ErrorKind::NotJson) or [`ErrorKind::TooDeep`](crate::ErrorKind::TooDeep) if the body is not
+    /// valid JSON, [`ErrorKind::NotARequest`](crate::ErrorKind::NotARequest) if it has no list of messages,
+    /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) if it exceeds 4 GB.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
         if body.len() > MAX_BODY_BYTES {
             return Err(Error::too_long(MAX_BODY_BYTES));
@@ -291,6 +297,11 @@ impl<'a> Request<'a> {
     }
 
     /// Writes the edits and the injected tool, and copies every other byte. Borrows the body if nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::BadEdit`](crate::ErrorKind::BadEdit) if a position does not exist, two edits change the same bytes, or the
+    /// format cannot express an edit.
     pub fn splice(&self, edits: &[RequestEdit]) -> Result<Cow<'a, [u8]>, Error> {
         let syntax = &self.format.dialect().edits;
         splice(self.body, syntax, &self.layout, edits.iter().chain(&self.injected_tool))

@@ -1,5 +1,6 @@
 //! Statistics of a running proxy, for the program that started it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use foldline::tokens::Tokens;
@@ -61,6 +62,12 @@ impl UpstreamErrors {
 /// A handle to the statistics of a proxy, valid while it runs and afterwards.
 #[derive(Clone)]
 pub struct StatsHandle(pub(crate) Arc<AppState>);
+
+impl fmt::Debug for StatsHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StatsHandle").field(&self.snapshot()).finish()
+    }
+}
 
 impl ProxyStats {
     /// Returns what folding saved after everything it cost, in dollars.

@@ -1,5 +1,6 @@
 //! Accepting connections: limits, TLS, and graceful shutdown.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -49,8 +50,22 @@ pub struct Proxy {
     _stop_guard: DropGuard,
 }
 
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy")
+            .field("address", &self.address)
+            .field("tls", &self.tls.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Proxy {
     /// Binds the listen address. Originals are written to the archive; without one, folded text cannot be unfolded.
+    ///
+    /// # Errors
+    ///
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if other machines could connect and no token is set; otherwise
+    /// an error if the address is in use, or if a TLS file, a certificate of the system or the archive cannot be read.
     pub async fn bind(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
         if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
             return Err(io::Error::new(

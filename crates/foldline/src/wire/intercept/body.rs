@@ -74,7 +74,11 @@ impl BodySplicer {
         self.round.earlier_usage
     }
 
-    /// Processes the body of the next round. Fails if it is not a response.
+    /// Processes the body of the next round.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`Response::parse`].
     pub fn push_round(&mut self, body: &[u8]) -> Result<BodyOutcome, Error> {
         let syntax = &self.format.dialect().intercept;
         let response = Response::parse(self.format, body)?;

@@ -59,6 +59,11 @@ pub enum ResponseExtent {
 
 impl<'a> Response<'a> {
     /// Parses a JSON body: a response, or an error in its place.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotJson`] or [`ErrorKind::TooDeep`] if the body is not valid JSON, [`ErrorKind::NotAResponse`] if it is
+    /// neither a response of this format nor an error.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
         let text = std::str::from_utf8(body)
             .map_err(|error| Error::not_json(error.valid_up_to(), "text that is not UTF-8"))?;
