@@ -70,9 +70,7 @@ fn read_input(
         .read_to_end(&mut head)
         .with_context(|| format!("could not read {name}"))?;
     let format = match transcript::detect(&head) {
-        Some(transcript::LogFormat::OpenAiChat) => Some(wire::Format::OpenAiChat),
-        Some(transcript::LogFormat::OpenAiResponses) => Some(wire::Format::OpenAiResponses),
-        Some(transcript::LogFormat::Anthropic) => Some(wire::Format::Anthropic),
+        Some(transcript::LogFormat::Bodies(format)) => Some(format),
         _ => None,
     };
     if format.is_some() {

@@ -88,8 +88,7 @@ impl EnforceOptions {
     /// ```
     pub fn for_model(model: &str) -> Self {
         let meter = Meter::for_model(ModelTable::builtin(), Some(model));
-        let format = if meter.row().provider == "anthropic" { Format::Anthropic } else { Format::OpenAiChat };
-        let profile = LawProfile::for_model(format, Some(model));
+        let profile = LawProfile::for_model(Format::for_provider(&meter.row().provider), Some(model));
         Self { profile, ..Self::new(meter.row().window, meter) }
     }
 

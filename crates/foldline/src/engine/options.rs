@@ -197,8 +197,7 @@ impl FoldOptions {
     pub fn for_model(model: &str, budget: Tokens) -> Self {
         let table = ModelTable::builtin();
         let meter = Meter::for_model(table, Some(model));
-        let format = if meter.row().provider == "anthropic" { Format::Anthropic } else { Format::OpenAiChat };
-        let profile = LawProfile::for_model(format, Some(model));
+        let profile = LawProfile::for_model(Format::for_provider(&meter.row().provider), Some(model));
         let options = Self::new(meter, Prices::for_model(table, Some(model)), budget).with_rules(&profile);
         Self { handles: true, ..options }
     }

@@ -183,12 +183,12 @@ fn result_json(request: &Request<'_>, insertion: &ResultInsertion) -> String {
     }
 }
 
-/// Guesses the format: results inside user messages mean Anthropic; consecutive calls in separate
-/// messages that are answered together mean the Responses API; everything else is read as Chat.
+/// Guesses the format by the position of results: inside user messages (Anthropic); after calls in separate messages
+/// that are answered together (Responses); everything else is read as Chat.
 pub(crate) fn guess_format(conversation: &Conversation<'_>) -> Format {
     let messages = &conversation.messages;
     if messages.iter().any(|message| message.role == Role::User && message.has_results()) {
-        return Format::Anthropic;
+        return Format::with_result_placement(ResultPlacement::NextUserTurn);
     }
     // The calls of the current turn: those of its newest message and those of the earlier ones.
     let mut newest: HashSet<&str> = HashSet::new();
@@ -207,11 +207,11 @@ pub(crate) fn guess_format(conversation: &Conversation<'_>) -> Format {
             .map(|result| &*result.call_id)
             .any(|id| earlier.contains(id) && !newest.contains(id))
         {
-            return Format::OpenAiResponses;
+            return Format::with_result_placement(ResultPlacement::AnywhereAfter);
         }
         before = Some(message);
     }
-    Format::OpenAiChat
+    Format::with_result_placement(ResultPlacement::DirectlyAfter)
 }
 
 /// The results to remove and to insert.

@@ -1,4 +1,4 @@
-//! Messages and request bodies of the three APIs, and records that contain them.
+//! Messages and request bodies of all dialects, and records that contain them.
 //!
 //! An entry is a message, a list of messages, a request body, or a record with an id and a source around
 //! the messages. Single messages together form one conversation; every other entry is a separate one.
@@ -27,7 +27,7 @@ impl SessionParser for BodyParser {
         } else if let Some(list) = entry.get("traj").filter(|list| list.is_array()) {
             // The field name of tau-bench.
             found.push(parse_body(list.raw())?);
-        } else if entry.get("messages").is_some() || entry.get("input").is_some() && entry.get("role").is_none() {
+        } else if wire::Format::is_body(entry) {
             let mut recording = parse_body(entry.value.raw())?;
             apply_record_fields(&mut recording, entry);
             found.push(recording);
@@ -52,12 +52,7 @@ impl SessionParser for BodyParser {
 fn parse_body(body: &str) -> Result<RecordedSession, Error> {
     let format = wire::Format::detect(body.as_bytes()).unwrap_or(wire::Format::OpenAiChat);
     let request = wire::Request::parse(format, body.as_bytes())?;
-    let mut recording = RecordedSession::new(match format {
-        wire::Format::OpenAiChat => LogFormat::OpenAiChat,
-        wire::Format::OpenAiResponses => LogFormat::OpenAiResponses,
-        wire::Format::Anthropic => LogFormat::Anthropic,
-        wire::Format::Gemini => LogFormat::Gemini,
-    });
+    let mut recording = RecordedSession::new(LogFormat::Bodies(format));
     recording.conversation = request.conversation().clone().into_owned();
     Ok(recording)
 }
@@ -111,23 +106,34 @@ mod tests {
             messages.join("\n"),
         ] {
             let recording = read_one(&text);
-            assert_eq!(recording.format, LogFormat::OpenAiChat, "{text}");
+            assert_eq!(recording.format, LogFormat::Bodies(wire::Format::OpenAiChat), "{text}");
             assert_eq!(shape(&recording), ["user: hi", "assistant: call c1 f {}", "tool: result c1 ok"], "{text}");
         }
         let lines = format!("{{\"messages\":{one_line}}}\n{one_line}\n");
-        assert_eq!(formats(&lines), [(LogFormat::OpenAiChat, 3), (LogFormat::OpenAiChat, 3)]);
+        assert_eq!(formats(&lines), [(LogFormat::Bodies(wire::Format::OpenAiChat), 3), (LogFormat::Bodies(wire::Format::OpenAiChat), 3)]);
     }
 
     #[test]
     fn api_is_detected_from_the_messages() {
         let anthropic = r#"[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"a":1}}]}]"#;
-        assert_eq!(formats(anthropic), [(LogFormat::Anthropic, 2)]);
+        assert_eq!(formats(anthropic), [(LogFormat::Bodies(wire::Format::Anthropic), 2)]);
         let responses = r#"{"model":"m","instructions":"be good","input":[{"type":"message","role":"user","content":"hi"},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}]}"#;
-        assert_eq!(formats(responses), [(LogFormat::OpenAiResponses, 2)]);
+        assert_eq!(formats(responses), [(LogFormat::Bodies(wire::Format::OpenAiResponses), 2)]);
         let items = "{\"type\":\"message\",\"role\":\"user\",\"content\":\"hi\"}\n{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"}";
-        assert_eq!(formats(items), [(LogFormat::OpenAiResponses, 2)]);
+        assert_eq!(formats(items), [(LogFormat::Bodies(wire::Format::OpenAiResponses), 2)]);
         let system = r#"{"system":"be good","messages":[{"role":"user","content":"hi"}],"max_tokens":9}"#;
-        assert_eq!(formats(system), [(LogFormat::Anthropic, 1)]);
+        assert_eq!(formats(system), [(LogFormat::Bodies(wire::Format::Anthropic), 1)]);
+        let gemini = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]},{"role":"model","parts":[{"text":"yes"}]}]}"#;
+        assert_eq!(formats(gemini), [(LogFormat::Bodies(wire::Format::Gemini), 2)]);
+        let contents = "{\"role\":\"user\",\"parts\":[{\"text\":\"hi\"}]}\n{\"role\":\"model\",\"parts\":[{\"text\":\"yes\"}]}";
+        assert_eq!(formats(contents), [(LogFormat::Bodies(wire::Format::Gemini), 2)]);
+    }
+
+    /// A custom call has an input too, and is an item of a conversation.
+    #[test]
+    fn custom_call_is_an_item_and_not_a_body() {
+        let items = "{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"f\",\"input\":\"x\"}\n{\"type\":\"custom_tool_call_output\",\"call_id\":\"c\",\"output\":\"y\"}";
+        assert_eq!(formats(items), [(LogFormat::Bodies(wire::Format::OpenAiResponses), 2)]);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 use crate::error::ErrorKind;
 use crate::transcript::LogFormat;
 use crate::transcript::document::DocumentReader;
+use crate::wire::Format;
+use crate::wire::json::preview::ObjectPreview;
 use crate::wire::json::scan;
 
 /// The layout of an input.
@@ -26,9 +28,10 @@ const MAX_PREVIEW_BYTES: usize = 64;
 ///
 /// ```
 /// use foldline::transcript::{LogFormat, detect};
+/// use foldline::wire::Format;
 ///
 /// assert_eq!(detect(br#"{"type":"session_meta","payload":{"id":"1"}}"#), Some(LogFormat::Codex));
-/// assert_eq!(detect(b"[{\"role\": \"user\", \"content\": \"hi\"}]"), Some(LogFormat::OpenAiChat));
+/// assert_eq!(detect(b"[{\"role\": \"user\", \"content\": \"hi\"}]"), Some(LogFormat::Bodies(Format::OpenAiChat)));
 /// assert_eq!(detect(b"Dear diary"), None);
 /// ```
 pub fn detect(head: &[u8]) -> Option<LogFormat> {
@@ -38,16 +41,16 @@ pub fn detect(head: &[u8]) -> Option<LogFormat> {
 pub(crate) fn detect_with_layout(head: &[u8]) -> Option<(LogFormat, InputLayout)> {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     if head.first()? == &b'[' {
-        return Some((ObjectPreview::from_list(head)?.element_format()?, InputLayout::Documents));
+        return Some((element_format(&first_object(head)?)?, InputLayout::Documents));
     }
     if let Some(format) =
-        is_multiline_document(head).then(|| ObjectPreview::from_object(head)?.document_format()).flatten()
+        is_multiline_document(head).then(|| document_format(&object_preview(head)?)).flatten()
     {
         return Some((format, InputLayout::Documents));
     }
     let line_format =
-        object_lines(head).take(MAX_SAMPLED_LINES).find_map(|line| ObjectPreview::from_object(line)?.line_format());
-    let format = line_format.or_else(|| ObjectPreview::from_object(head)?.document_format())?;
+        object_lines(head).take(MAX_SAMPLED_LINES).find_map(|line| line_format(&object_preview(line)?));
+    let format = line_format.or_else(|| document_format(&object_preview(head)?))?;
     let layout = match format {
         LogFormat::ClaudeCode | LogFormat::Codex | LogFormat::Copilot | LogFormat::Pi | LogFormat::Record => {
             InputLayout::Lines
@@ -56,13 +59,11 @@ pub(crate) fn detect_with_layout(head: &[u8]) -> Option<(LogFormat, InputLayout)
             InputLayout::Documents
         }
         // The chat may be a single document on a single line.
-        LogFormat::Gemini if !head.trim_ascii_end().contains(&b'\n') => InputLayout::Documents,
-        LogFormat::Gemini | LogFormat::OpenAiChat | LogFormat::OpenAiResponses | LogFormat::Anthropic => {
-            match object_lines(head).next() {
-                Some(_) => InputLayout::Lines,
-                None => InputLayout::Documents,
-            }
-        }
+        LogFormat::GeminiCli if !head.trim_ascii_end().contains(&b'\n') => InputLayout::Documents,
+        LogFormat::GeminiCli | LogFormat::Bodies(_) => match object_lines(head).next() {
+            Some(_) => InputLayout::Lines,
+            None => InputLayout::Documents,
+        },
     };
     Some((format, layout))
 }
@@ -94,132 +95,99 @@ fn object_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The visible keys of an object and the first bytes of their values.
-struct ObjectPreview {
-    fields: Vec<(String, Vec<u8>)>,
+/// Returns the visible keys of an object; `None` if the text does not begin with one.
+fn object_preview(text: &[u8]) -> Option<ObjectPreview> {
+    (text.trim_ascii_start().first() == Some(&b'{')).then(|| parse_preview(text))
 }
 
-impl ObjectPreview {
-    fn from_object(text: &[u8]) -> Option<Self> {
-        (text.trim_ascii_start().first() == Some(&b'{')).then(|| Self::parse(text))
+/// Returns the visible keys of the first object in a list, or in a list of lists.
+fn first_object(text: &[u8]) -> Option<ObjectPreview> {
+    let mut rest = text.trim_ascii_start();
+    for _ in 0..3 {
+        match rest.first()? {
+            b'[' => rest = rest[1..].trim_ascii_start(),
+            b'{' => return Some(parse_preview(rest)),
+            _ => return None,
+        }
     }
+    None
+}
 
-    /// Parses the first object in a list, or in a list of lists.
-    fn from_list(text: &[u8]) -> Option<Self> {
-        let mut rest = text.trim_ascii_start();
-        for _ in 0..3 {
-            match rest.first()? {
-                b'[' => rest = rest[1..].trim_ascii_start(),
-                b'{' => return Some(Self::parse(rest)),
-                _ => return None,
+fn parse_preview(text: &[u8]) -> ObjectPreview {
+    let mut fields = Vec::new();
+    let mut document = DocumentReader::new(text, text.len());
+    if document.enter().is_ok() {
+        while let Ok(Some(key)) = document.next_key() {
+            let mut value = Vec::new();
+            let outcome = document.read_value(Some(&mut value));
+            value.truncate(MAX_PREVIEW_BYTES);
+            fields.push((String::from_utf8_lossy(&key).into_owned(), value));
+            if outcome.is_err() {
+                break;
             }
         }
-        None
     }
+    ObjectPreview::new(fields)
+}
 
-    fn parse(text: &[u8]) -> Self {
-        let mut fields = Vec::new();
-        let mut document = DocumentReader::new(text, text.len());
-        if document.enter().is_ok() {
-            while let Ok(Some(key)) = document.next_key() {
-                let mut value = Vec::new();
-                let outcome = document.read_value(Some(&mut value));
-                value.truncate(MAX_PREVIEW_BYTES);
-                fields.push((String::from_utf8_lossy(&key).into_owned(), value));
-                if outcome.is_err() {
-                    break;
-                }
-            }
-        }
-        Self { fields }
+/// Returns the format of a line of a log.
+fn line_format(object: &ObjectPreview) -> Option<LogFormat> {
+    let kind = object.text("type");
+    if object.has("payload") && CODEX_LINE_TYPES.contains(&kind) || object.has("record_type") {
+        return Some(LogFormat::Codex);
     }
+    if kind.contains('.') && object.has("data") {
+        return Some(LogFormat::Copilot);
+    }
+    let has_line_ids = object.has("sessionId") && (object.has("uuid") || object.has("parentUuid"));
+    if has_line_ids || matches!(kind, "file-history-snapshot" | "queue-operation") || object.has("leafUuid") {
+        return Some(LogFormat::ClaudeCode);
+    }
+    if kind == "session" && object.has("id") && object.has("cwd") || kind == "message" && object.has("message") {
+        return Some(LogFormat::Pi);
+    }
+    if object.has("id") && object.has("source") && object.has("messages") {
+        return Some(LogFormat::Record);
+    }
+    if object.has("id") && object.has("timestamp") && object.has("instructions") && !object.has("input") {
+        return Some(LogFormat::Codex);
+    }
+    document_format(object)
+}
 
-    fn has(&self, key: &str) -> bool {
-        self.fields.iter().any(|(name, _)| name == key)
+fn document_format(object: &ObjectPreview) -> Option<LogFormat> {
+    if object.has("sessionId") && object.has("projectHash") {
+        return Some(LogFormat::GeminiCli);
     }
+    if object.has("trace_id") && object.has("spans") {
+        return Some(LogFormat::OpenInference);
+    }
+    if object.has("eval") && (object.has("status") || object.has("version")) {
+        return Some(LogFormat::Inspect);
+    }
+    let evaluation_keys = ["history", "instance", "instruction", "metadata", "test_result"];
+    if object.has("instance_id") && evaluation_keys.iter().any(|key| object.has(key)) {
+        return Some(LogFormat::OpenHands);
+    }
+    if object.has("trajectory") && !object.has("messages") {
+        return Some(LogFormat::SweAgent);
+    }
+    // A field of tau-bench.
+    if object.has("traj") {
+        return Some(LogFormat::Bodies(Format::OpenAiChat));
+    }
+    Format::detect_preview(object).map(LogFormat::Bodies)
+}
 
-    /// Returns the value of a short string field.
-    fn text(&self, key: &str) -> &str {
-        let value = self.fields.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_slice());
-        let text = value.and_then(|value| value.strip_prefix(b"\"")?.strip_suffix(b"\""));
-        text.and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default()
+/// Returns the format of the first element of a list.
+fn element_format(object: &ObjectPreview) -> Option<LogFormat> {
+    if object.has("source") && (object.has("action") || object.has("observation") || object.has("kind")) {
+        return Some(LogFormat::OpenHands);
     }
-
-    /// Returns the format of a line of a log.
-    fn line_format(&self) -> Option<LogFormat> {
-        let kind = self.text("type");
-        if self.has("payload") && CODEX_LINE_TYPES.contains(&kind) || self.has("record_type") {
-            return Some(LogFormat::Codex);
-        }
-        if kind.contains('.') && self.has("data") {
-            return Some(LogFormat::Copilot);
-        }
-        let has_line_ids = self.has("sessionId") && (self.has("uuid") || self.has("parentUuid"));
-        if has_line_ids || matches!(kind, "file-history-snapshot" | "queue-operation") || self.has("leafUuid") {
-            return Some(LogFormat::ClaudeCode);
-        }
-        if kind == "session" && self.has("id") && self.has("cwd") || kind == "message" && self.has("message") {
-            return Some(LogFormat::Pi);
-        }
-        if self.has("id") && self.has("source") && self.has("messages") {
-            return Some(LogFormat::Record);
-        }
-        if self.has("id") && self.has("timestamp") && self.has("instructions") && !self.has("input") {
-            return Some(LogFormat::Codex);
-        }
-        self.document_format()
+    if object.has("span_attributes") {
+        return Some(LogFormat::OpenInference);
     }
-
-    fn document_format(&self) -> Option<LogFormat> {
-        if self.has("sessionId") && self.has("projectHash") {
-            return Some(LogFormat::Gemini);
-        }
-        if self.has("trace_id") && self.has("spans") {
-            return Some(LogFormat::OpenInference);
-        }
-        if self.has("eval") && (self.has("status") || self.has("version")) {
-            return Some(LogFormat::Inspect);
-        }
-        let evaluation_keys = ["history", "instance", "instruction", "metadata", "test_result"];
-        if self.has("instance_id") && evaluation_keys.iter().any(|key| self.has(key)) {
-            return Some(LogFormat::OpenHands);
-        }
-        if self.has("trajectory") && !self.has("messages") {
-            return Some(LogFormat::SweAgent);
-        }
-        if self.has("input") && !self.has("messages") && !self.has("role") && !self.has("name") {
-            return Some(LogFormat::OpenAiResponses);
-        }
-        if self.has("system") || self.has("anthropic_version") {
-            return Some(LogFormat::Anthropic);
-        }
-        if self.has("messages") || self.has("traj") || self.has("instructions") && self.has("model") {
-            return Some(if self.has("instructions") { LogFormat::OpenAiResponses } else { LogFormat::OpenAiChat });
-        }
-        self.message_format()
-    }
-
-    /// Returns the format of the first element of a list.
-    fn element_format(&self) -> Option<LogFormat> {
-        if self.has("source") && (self.has("action") || self.has("observation") || self.has("kind")) {
-            return Some(LogFormat::OpenHands);
-        }
-        if self.has("span_attributes") {
-            return Some(LogFormat::OpenInference);
-        }
-        self.document_format()
-    }
-
-    fn message_format(&self) -> Option<LogFormat> {
-        match (self.text("role"), self.text("type")) {
-            ("system" | "developer" | "user" | "assistant", "message") => Some(LogFormat::OpenAiResponses),
-            ("system" | "developer" | "user" | "assistant" | "tool", _) => Some(LogFormat::OpenAiChat),
-            ("", "function_call" | "function_call_output" | "reasoning" | "custom_tool_call" | "compaction") => {
-                Some(LogFormat::OpenAiResponses)
-            }
-            _ => None,
-        }
-    }
+    document_format(object)
 }
 
 const CODEX_LINE_TYPES: [&str; 5] = ["session_meta", "response_item", "event_msg", "turn_context", "compacted"];
@@ -235,7 +203,7 @@ mod tests {
         for end in [body.len(), body.len() - 1, body.len() - 9] {
             assert_eq!(
                 detect_with_layout(&body[..end]),
-                Some((LogFormat::OpenAiChat, InputLayout::Documents)),
+                Some((LogFormat::Bodies(Format::OpenAiChat), InputLayout::Documents)),
                 "{end}"
             );
         }

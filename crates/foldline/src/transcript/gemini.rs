@@ -21,7 +21,7 @@ pub(crate) struct GeminiChat {
 
 impl GeminiChat {
     pub(crate) fn new() -> Self {
-        Self { recording: RecordedSession::new(LogFormat::Gemini), entries: Vec::new(), entry_by_id: HashMap::new() }
+        Self { recording: RecordedSession::new(LogFormat::GeminiCli), entries: Vec::new(), entry_by_id: HashMap::new() }
     }
 
     fn put_entry(&mut self, entry: &JsonObject<'_>) {

@@ -15,7 +15,7 @@ pub enum LogFormat {
     /// `events.jsonl` of the Copilot CLI.
     Copilot,
     /// Chats of the Gemini CLI, as one document or as lines.
-    Gemini,
+    GeminiCli,
     /// Session files of pi.
     Pi,
     /// Trajectories of SWE-agent, `*.traj`.
@@ -26,33 +26,28 @@ pub enum LogFormat {
     Inspect,
     /// OpenInference traces as trees of spans.
     OpenInference,
-    /// Messages or request bodies of OpenAI Chat Completions.
-    OpenAiChat,
-    /// Items or request bodies of OpenAI Responses.
-    OpenAiResponses,
-    /// Messages or request bodies of Anthropic Messages.
-    Anthropic,
+    /// Messages or request bodies of a dialect.
+    Bodies(wire::Format),
     /// One conversation per line with its origin: `id`, `source`, `messages` and more.
     Record,
 }
 
 impl LogFormat {
-    /// All formats.
-    pub const ALL: [LogFormat; 13] = [
-        LogFormat::ClaudeCode,
-        LogFormat::Codex,
-        LogFormat::Copilot,
-        LogFormat::Gemini,
-        LogFormat::Pi,
-        LogFormat::SweAgent,
-        LogFormat::OpenHands,
-        LogFormat::Inspect,
-        LogFormat::OpenInference,
-        LogFormat::OpenAiChat,
-        LogFormat::OpenAiResponses,
-        LogFormat::Anthropic,
-        LogFormat::Record,
-    ];
+    /// Returns all formats.
+    pub fn all() -> impl Iterator<Item = LogFormat> {
+        let logs = [
+            LogFormat::ClaudeCode,
+            LogFormat::Codex,
+            LogFormat::Copilot,
+            LogFormat::GeminiCli,
+            LogFormat::Pi,
+            LogFormat::SweAgent,
+            LogFormat::OpenHands,
+            LogFormat::Inspect,
+            LogFormat::OpenInference,
+        ];
+        logs.into_iter().chain(wire::Format::all().map(LogFormat::Bodies)).chain([LogFormat::Record])
+    }
 
     /// Returns the name used in flags and tables.
     pub fn name(self) -> &'static str {
@@ -60,15 +55,13 @@ impl LogFormat {
             LogFormat::ClaudeCode => "claude-code",
             LogFormat::Codex => "codex",
             LogFormat::Copilot => "copilot",
-            LogFormat::Gemini => "gemini",
+            LogFormat::GeminiCli => "gemini-cli",
             LogFormat::Pi => "pi",
             LogFormat::SweAgent => "swe-agent",
             LogFormat::OpenHands => "openhands",
             LogFormat::Inspect => "inspect",
             LogFormat::OpenInference => "openinference",
-            LogFormat::OpenAiChat => "openai-chat",
-            LogFormat::OpenAiResponses => "openai-responses",
-            LogFormat::Anthropic => "anthropic",
+            LogFormat::Bodies(format) => format.name(),
             LogFormat::Record => "record",
         }
     }
@@ -77,8 +70,9 @@ impl LogFormat {
     /// another API get the structure of Chat Completions.
     pub fn wire_format(self) -> wire::Format {
         match self {
-            LogFormat::ClaudeCode | LogFormat::Anthropic => wire::Format::Anthropic,
-            LogFormat::Codex | LogFormat::OpenAiResponses => wire::Format::OpenAiResponses,
+            LogFormat::ClaudeCode => wire::Format::Anthropic,
+            LogFormat::Codex => wire::Format::OpenAiResponses,
+            LogFormat::Bodies(format) => format,
             _ => wire::Format::OpenAiChat,
         }
     }

@@ -108,7 +108,7 @@ mod tests {
         (LogFormat::ClaudeCode, claude_code::SAMPLE),
         (LogFormat::Codex, codex::SAMPLE),
         (LogFormat::Copilot, copilot::SAMPLE),
-        (LogFormat::Gemini, gemini::SAMPLE),
+        (LogFormat::GeminiCli, gemini::SAMPLE),
         (LogFormat::Pi, pi::SAMPLE),
         (LogFormat::SweAgent, swe_agent::SAMPLE),
         (LogFormat::OpenHands, openhands::SAMPLE),

@@ -12,13 +12,13 @@ pub(super) fn parser_for(format: LogFormat) -> Box<dyn SessionParser> {
         LogFormat::ClaudeCode => Box::<claude_code::ClaudeCodeLog>::default(),
         LogFormat::Codex => Box::new(codex::CodexRollout::new()),
         LogFormat::Copilot => Box::<copilot::CopilotEvents>::default(),
-        LogFormat::Gemini => Box::new(gemini::GeminiChat::new()),
+        LogFormat::GeminiCli => Box::new(gemini::GeminiChat::new()),
         LogFormat::Pi => Box::new(pi::PiSessionTree::new()),
         LogFormat::SweAgent => Box::new(swe_agent::SweAgentTrajectory::new()),
         LogFormat::OpenHands => Box::new(openhands::OpenHandsEvents::new()),
         LogFormat::Inspect => Box::<inspect::InspectLog>::default(),
         LogFormat::OpenInference => Box::<openinference::OpenInferenceTrace>::default(),
-        LogFormat::OpenAiChat | LogFormat::OpenAiResponses | LogFormat::Anthropic | LogFormat::Record => {
+        LogFormat::Bodies(_) | LogFormat::Record => {
             Box::<bodies::BodyParser>::default()
         }
     }

@@ -100,7 +100,7 @@ impl<R: BufRead> TranscriptReader<R> {
         let read = input.by_ref().take(DETECTION_HEAD_BYTES as u64).read_to_end(&mut head);
         read.map_err(|error| LineError { line: 1, error: Error::io(&error) })?;
         let Some((format, layout)) = detect::detect_with_layout(&head) else {
-            let formats = LogFormat::ALL.map(LogFormat::name).join(", ");
+            let formats = LogFormat::all().map(LogFormat::name).collect::<Vec<_>>().join(", ");
             let error = match head.trim_ascii().is_empty() {
                 true => Error::not_a_recording("it is empty"),
                 false => Error::not_a_recording(format_args!("its beginning looks like none of {formats}")),

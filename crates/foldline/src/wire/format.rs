@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A provider's wire format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
     /// OpenAI Chat Completions, and the many servers that implement it.

@@ -9,8 +9,6 @@ use crate::conversation::{CallArguments, Conversation, Message, Part, PartId, Ro
 use crate::error::ErrorKind;
 use crate::testing::{SampleRequest, sample_text, samples};
 
-const FORMATS: [Format; 4] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini];
-
 /// Returns the conversation expected after the edits, computed without a body.
 fn expected_after_edits(
     conversation: &Conversation<'static>,
@@ -226,7 +224,7 @@ proptest! {
 
     #[test]
     fn parse_never_panics_on_any_bytes(bytes in vec(any::<u8>(), 0..200)) {
-        for format in FORMATS {
+        for format in Format::all() {
             let _ = Request::parse(format, &bytes);
         }
         let _ = Format::detect(&bytes);
@@ -240,7 +238,7 @@ proptest! {
             bytes[at] = byte;
         }
         for bytes in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
-            for format in FORMATS {
+            for format in Format::all() {
                 if let Ok(request) = Request::parse(format, bytes) {
                     prop_assert_eq!(request.splice(&[]).unwrap(), bytes);
                 }
@@ -251,7 +249,7 @@ proptest! {
 
     /// A body parsed as another dialect is at worst rejected.
     #[test]
-    fn body_of_another_dialect_does_not_panic(sample in samples(), format in select(FORMATS.to_vec())) {
+    fn body_of_another_dialect_does_not_panic(sample in samples(), format in select(Format::all().collect::<Vec<_>>())) {
         if let Ok(request) = Request::parse(format, sample.body.as_bytes()) {
             prop_assert_eq!(request.splice(&[]).unwrap(), sample.body.as_bytes());
         }
@@ -418,7 +416,7 @@ fn message_with_64_nesting_levels_is_edited() {
 #[test]
 fn non_request_is_a_typed_error() {
     let kind = |format, body: &str| Request::parse(format, body.as_bytes()).unwrap_err().kind().clone();
-    for format in FORMATS {
+    for format in Format::all() {
         assert_eq!(kind(format, ""), ErrorKind::NotJson { offset: 0 });
         assert_eq!(kind(format, "{\"messages\":[],\"input\":[] "), ErrorKind::NotJson { offset: 26 });
         assert_eq!(kind(format, "{\"messages\":[{},]}"), ErrorKind::NotJson { offset: 16 });
@@ -459,7 +457,7 @@ fn messages_of_changing_length_are_all_read() {
     for lengths in [[1, 2_000], [2_000, 1]] {
         let messages: Vec<String> = (0..3_000).map(|at| message(lengths[usize::from(at >= 300)] + at % 7)).collect();
         let body = format!("[{}]", messages.join(","));
-        for format in FORMATS.into_iter().filter(|format| *format != Format::Gemini) {
+        for format in Format::all().filter(|format| *format != Format::Gemini) {
             let request = Request::parse(format, body.as_bytes()).unwrap();
             assert_eq!(request.conversation().messages.len(), 3_000);
             assert!((0..3_000).all(|at| request.raw_message(at) == Some(&messages[at])));

@@ -208,9 +208,6 @@ impl Guarantee {
 /// Kinds of internal errors.
 const INTERNAL_ERROR_KINDS: [&str; 7] =
     ["archive", "cannot_fit", "fold_refused", "no_tenant", "panic", "sync_failed", "truncated_by_server"];
-/// Dialects of conversations.
-const CONVERSATION_FORMATS: [Format; 4] =
-    [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini];
 /// Classes of HTTP status.
 const STATUS_CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
@@ -380,7 +377,7 @@ impl ProxyMetrics {
         for kind in ["served", "refused"] {
             let _ = self.unfolds.get_or_create(&KindLabels { kind });
         }
-        for format in CONVERSATION_FORMATS.map(Format::name) {
+        for format in Format::all().map(Format::name) {
             for sent in ["unmodified", "folded"] {
                 let _ = self.requests.get_or_create(&RequestLabels { format, sent });
             }

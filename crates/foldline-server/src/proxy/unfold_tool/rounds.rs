@@ -391,10 +391,9 @@ impl UnfoldRounds {
         }
     }
 
-    /// Records the rounds of a response that failed. Codex keeps the items that it was shown and continues after them:
-    /// without the calls, reasoning would be the last item, which the provider rejects.
+    /// Records the rounds of a response that failed, if clients of the dialect continue after its items.
     async fn record_interrupted(&mut self) {
-        if self.format == Format::OpenAiResponses {
+        if self.format.dialect().keeps_failed_items {
             self.hidden_rounds =
                 std::mem::take(&mut self.hidden_rounds).into_iter().map(HiddenRound::interrupted).collect();
             self.record(None, None).await;

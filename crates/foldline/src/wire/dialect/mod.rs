@@ -12,8 +12,10 @@ pub(crate) mod row;
 use crate::wire::dialect::row::Dialect;
 use crate::wire::endpoint::ConversationEndpoint;
 use crate::wire::format::Format;
+use crate::wire::json::preview::ObjectPreview;
 use crate::wire::json::scan::{JsonObject, parse_document};
 use crate::wire::request::utf8_text;
+use crate::wire::rules::ResultPlacement;
 
 /// All dialects, in the order of [`Format`].
 pub(crate) static DIALECTS: [&Dialect; 4] =
@@ -33,6 +35,33 @@ impl Format {
     /// Returns the name used in flags and settings.
     pub fn name(self) -> &'static str {
         self.dialect().name
+    }
+
+    /// Returns the dialect of a provider of the model table: that of its API, or Chat Completions.
+    pub fn for_provider(provider: &str) -> Format {
+        let own = DIALECTS.iter().find(|dialect| dialect.family.name == provider);
+        own.map_or(Format::OpenAiChat, |dialect| dialect.format)
+    }
+
+    /// Returns the first dialect that has the results of calls at this position.
+    pub(crate) fn with_result_placement(placement: ResultPlacement) -> Format {
+        let row = DIALECTS.iter().find(|dialect| dialect.rules.result_placement == placement);
+        row.map_or(Format::OpenAiChat, |dialect| dialect.format)
+    }
+
+    /// Returns the dialect of a recorded body or message of which these keys are visible.
+    pub(crate) fn detect_preview(object: &ObjectPreview) -> Option<Format> {
+        let row = DIALECTS.iter().rev().find(|dialect| (dialect.marks.in_recording)(object))?;
+        Some(row.format)
+    }
+
+    /// Returns true if an object has the messages of a request, and is not a message itself.
+    pub(crate) fn is_body(object: &JsonObject<'_>) -> bool {
+        let is_part = object.get("role").is_some() || object.get("name").is_some();
+        DIALECTS.iter().any(|dialect| {
+            let input = object.get(dialect.request.list_key);
+            input.is_some_and(|input| input.is_array() || dialect.request.parse_string_input.is_some() && !is_part)
+        })
     }
 
     /// Detects the dialect of a body from fields that only one dialect has, and falls back to Chat Completions. Returns

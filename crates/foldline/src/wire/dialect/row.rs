@@ -4,6 +4,7 @@ use crate::wire::compose::ComposeSyntax;
 use crate::wire::endpoint::{ApiFamily, ConversationEndpoint};
 use crate::wire::format::Format;
 use crate::wire::intercept::syntax::InterceptSyntax;
+use crate::wire::json::preview::ObjectPreview;
 use crate::wire::json::scan::JsonObject;
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::request::RequestSyntax;
@@ -34,6 +35,9 @@ pub struct Dialect {
     pub family: &'static ApiFamily,
     /// True if an error event ends a stream; false if clients take a stream that ends after one for complete.
     pub error_ends_stream: bool,
+    /// True if clients keep the items of a response that failed and continue after them, so that the next request needs
+    /// its hidden calls.
+    pub keeps_failed_items: bool,
     /// Returns the facts that a path, without its query, states about a request; `None` if it carries no conversation
     /// of this dialect.
     pub(crate) endpoint: for<'p> fn(&'p str) -> Option<ConversationEndpoint<'p>>,
@@ -59,6 +63,9 @@ pub(crate) struct DialectMarks {
     pub(crate) block_types: &'static [&'static str],
     /// Returns true if a tool declared like this can only be of this dialect.
     pub(crate) in_tool: fn(&JsonObject<'_>) -> bool,
+    /// Returns true if a recorded object with these keys looks like a body or a message of this dialect. Later rows of
+    /// the table are tried first, so that of Chat Completions, which others resemble, is the last.
+    pub(crate) in_recording: fn(&ObjectPreview) -> bool,
 }
 
 /// The form of a dialect's errors.

@@ -19,12 +19,14 @@ pub(crate) static DIALECT: Dialect = Dialect {
     family: &FAMILY,
     // A stream has no end mark: one that ends after an error looks complete.
     error_ends_stream: false,
+    keeps_failed_items: false,
     endpoint,
     marks: DialectMarks {
         in_body: |body| body.get("contents").is_some_and(|value| value.is_array()),
         in_message: |message| message.get("parts").is_some_and(|value| value.is_array()),
         block_types: &[],
         in_tool: |tool| tool.get("functionDeclarations").or_else(|| tool.get("function_declarations")).is_some(),
+        in_recording: |object| object.has("contents") || object.has("role") && object.has("parts"),
     },
     request: request::REQUEST,
     edits: request::EDITS,

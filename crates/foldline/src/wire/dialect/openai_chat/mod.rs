@@ -20,12 +20,17 @@ pub(crate) static DIALECT: Dialect = Dialect {
     title: "Chat",
     family: &FAMILY,
     error_ends_stream: false,
+    keeps_failed_items: false,
     endpoint: |path| path.ends_with("/chat/completions").then(|| ConversationEndpoint::new(EndpointPurpose::Turn)),
     marks: DialectMarks {
         in_body: |_| false,
         in_message: is_marked_message,
         block_types: &["image_url", "input_audio", "file"],
         in_tool: |_| false,
+        in_recording: |object| {
+            let roles = ["system", "developer", "user", "assistant", "tool"];
+            object.has("messages") || roles.contains(&object.text("role"))
+        },
     },
     request: request::REQUEST,
     edits: request::EDITS,

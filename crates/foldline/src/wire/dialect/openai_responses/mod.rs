@@ -12,6 +12,7 @@ use crate::wire::dialect::openai::{ERRORS, FAMILY};
 use crate::wire::dialect::row::{Dialect, DialectMarks};
 use crate::wire::endpoint::{ConversationEndpoint, EndpointPurpose, has_versioned_end};
 use crate::wire::format::Format;
+use crate::wire::json::preview::ObjectPreview;
 
 pub(crate) static DIALECT: Dialect = Dialect {
     format: Format::OpenAiResponses,
@@ -19,6 +20,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
     title: "Responses",
     family: &FAMILY,
     error_ends_stream: true,
+    // Codex: without the calls, reasoning would be the last item, which the provider rejects.
+    keeps_failed_items: true,
     endpoint: |path| has_versioned_end(path, "/responses").then(|| ConversationEndpoint::new(EndpointPurpose::Turn)),
     marks: DialectMarks {
         in_body: |body| {
@@ -32,6 +35,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
         },
         block_types: &["input_text", "output_text", "input_image"],
         in_tool: |_| false,
+        in_recording: is_recorded,
     },
     request: request::REQUEST,
     edits: request::EDITS,
@@ -42,3 +46,18 @@ pub(crate) static DIALECT: Dialect = Dialect {
     errors: ERRORS,
     rules: rules::RULES,
 };
+
+/// Types of items that have no role.
+const ITEM_TYPES: [&str; 5] = ["function_call", "function_call_output", "reasoning", "custom_tool_call", "compaction"];
+
+fn is_recorded(object: &ObjectPreview) -> bool {
+    let (role, kind) = (object.text("role"), object.text("type"));
+    let is_item = match role {
+        "" => ITEM_TYPES.contains(&kind),
+        "system" | "developer" | "user" | "assistant" => kind == "message",
+        _ => false,
+    };
+    let has_input = object.has("input") && !["messages", "role", "name"].iter().any(|key| object.has(key));
+    let has_instructions = object.has("instructions") && (object.has("messages") || object.has("model"));
+    has_input || has_instructions || is_item
+}
