@@ -15,8 +15,6 @@ use crate::wire::{Format, Request, RequestEdit};
 const SERVERS: [Option<ServerKind>; 4] =
     [None, Some(ServerKind::ChatTemplate), Some(ServerKind::LlamaCpp), Some(ServerKind::Mistral)];
 
-const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
-
 fn pairing_violations(found: &[LawViolation]) -> Vec<String> {
     found.iter().filter(|violation| violation.law.topic() == LawTopic::Pairing).map(LawViolation::to_string).collect()
 }
@@ -120,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_conversation_is_repaired(conversation in arbitrary_conversations(), format in select(FORMATS.to_vec())) {
+    fn arbitrary_conversation_is_repaired(conversation in arbitrary_conversations(), format in select(Format::all().collect::<Vec<_>>())) {
         const PAIRING_LAWS: [Law; 5] =
             [Law::CallAnswered, Law::ResultHasCall, Law::OneResult, Law::ResultsFirst, Law::ResultAfterCall];
         let (repaired, _) = repair_as(conversation, format);
@@ -134,7 +132,7 @@ proptest! {
 
     /// All parts stay in order; only results are moved or removed.
     #[test]
-    fn repair_keeps_everything_but_results(conversation in arbitrary_conversations(), format in select(FORMATS.to_vec())) {
+    fn repair_keeps_everything_but_results(conversation in arbitrary_conversations(), format in select(Format::all().collect::<Vec<_>>())) {
         let other_parts = |conversation: &Conversation<'_>| {
             let parts = conversation.messages.iter().flat_map(|message| message.parts.iter().map(|part| (message.role, part)));
             let others = parts.filter(|(_, part)| !matches!(part, Part::ToolResult(_)));
@@ -145,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn cuts_of_any_conversation_add_no_violation(conversation in role_correct_conversations(), format in select(FORMATS.to_vec()), server in select(SERVERS.to_vec())) {
+    fn cuts_of_any_conversation_add_no_violation(conversation in role_correct_conversations(), format in select(Format::all().collect::<Vec<_>>()), server in select(SERVERS.to_vec())) {
         let profile = LawProfile::for_model(format, None);
         let profile = match server {
             Some(server) => profile.served_by(server),

@@ -12,8 +12,6 @@ use crate::wire::intercept::{
 };
 use crate::wire::{ApiError, Format};
 
-const FORMATS: [Format; 4] = [Anthropic, OpenAiChat, OpenAiResponses, Gemini];
-
 fn script(
     id: &'static str,
     outputs: &[ScriptedOutput],
@@ -106,7 +104,7 @@ fn without_a_hidden_call_every_byte_is_forwarded() {
 
 #[test]
 fn text_before_and_after_the_call_becomes_one_answer() {
-    for format in FORMATS {
+    for format in Format::all() {
         let played = play(
             format,
             &[
@@ -138,7 +136,7 @@ fn text_before_and_after_the_call_becomes_one_answer() {
 
 #[test]
 fn lone_hidden_call_is_invisible_to_the_client() {
-    for format in FORMATS {
+    for format in Format::all() {
         let played = play(
             format,
             &[
@@ -161,7 +159,7 @@ fn lone_hidden_call_is_invisible_to_the_client() {
 
 #[test]
 fn two_hidden_calls_in_a_round_are_answered_together() {
-    for format in FORMATS {
+    for format in Format::all() {
         let played = play(
             format,
             &[
@@ -198,7 +196,7 @@ fn two_hidden_calls_in_a_round_are_answered_together() {
 
 #[test]
 fn several_rounds_become_one_answer() {
-    for format in FORMATS {
+    for format in Format::all() {
         let ask = |id, text| {
             script(
                 id,
@@ -229,7 +227,7 @@ fn several_rounds_become_one_answer() {
 
 #[test]
 fn mixed_turn_shows_only_client_calls() {
-    for format in FORMATS {
+    for format in Format::all() {
         let outputs = [
             ScriptedOutput::Text("a"),
             ScriptedOutput::Call("c1", "read", "{}"),
@@ -247,7 +245,7 @@ fn mixed_turn_shows_only_client_calls() {
 
 #[test]
 fn leading_hidden_call_leaves_no_index_gap() {
-    for format in FORMATS {
+    for format in Format::all() {
         let outputs = [
             ScriptedOutput::Call("h", TOOL_NAME, "{}"),
             ScriptedOutput::Unknown,
@@ -261,7 +259,7 @@ fn leading_hidden_call_leaves_no_index_gap() {
 #[test]
 fn truncated_hidden_call_is_ignored() {
     // The calls of Gemini arrive whole.
-    for format in FORMATS.into_iter().filter(|format| *format != Gemini) {
+    for format in Format::all().filter(|format| *format != Gemini) {
         let outputs = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"#)];
         let played = play(format, &[script("r1", &outputs, ScriptedStop::Length, 100, 20)]);
         assert_eq!(played.answer.text, "a", "{format:?}");
@@ -273,7 +271,7 @@ fn truncated_hidden_call_is_ignored() {
 
 #[test]
 fn second_round_may_stop_for_length() {
-    for format in FORMATS {
+    for format in Format::all() {
         let played = play(
             format,
             &[
@@ -287,7 +285,7 @@ fn second_round_may_stop_for_length() {
 
 #[test]
 fn reasoning_keeps_signatures_and_is_returned_verbatim() {
-    for format in FORMATS {
+    for format in Format::all() {
         let played = play(
             format,
             &[
@@ -353,7 +351,7 @@ fn last_id_is_reported_for_stored_responses() {
 
 #[test]
 fn interrupted_round_is_reported_as_a_stream_error() {
-    for format in FORMATS {
+    for format in Format::all() {
         let round = scripted_stream(
             format,
             &script(
@@ -397,7 +395,7 @@ fn error_frame(format: Format) -> &'static str {
 
 #[test]
 fn error_in_first_round_is_forwarded_and_ends_answer() {
-    for format in FORMATS {
+    for format in Format::all() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
         splicer.push(error_frame(format).as_bytes(), &mut bytes);
@@ -418,7 +416,7 @@ fn later_round_failing_before_output_can_be_retried() {
     );
     let answer =
         script("r2", &[ScriptedOutput::Reasoning("hm", "s"), ScriptedOutput::Text("b")], ScriptedStop::Answer, 160, 9);
-    for format in FORMATS {
+    for format in Format::all() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
         splicer.push(&scripted_stream(format, &ask), &mut bytes);
@@ -450,7 +448,7 @@ fn later_round_failing_before_output_can_be_retried() {
 
 #[test]
 fn later_round_failing_after_output_was_shown() {
-    for format in FORMATS {
+    for format in Format::all() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
         splicer.push(
@@ -480,7 +478,7 @@ impl RoundOutcome {
 
 #[test]
 fn output_is_shown_once_the_model_generates_it() {
-    for format in FORMATS {
+    for format in Format::all() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
         let round = String::from_utf8(scripted_stream(
@@ -498,7 +496,7 @@ fn output_is_shown_once_the_model_generates_it() {
 
 #[test]
 fn hidden_call_shows_no_output() {
-    for format in FORMATS {
+    for format in Format::all() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
         splicer.push(
@@ -528,7 +526,7 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
         ScriptedOutput::Call("h", TOOL_NAME, "{}"),
         ScriptedOutput::Call("c", "read", "{}"),
     ];
-    for format in FORMATS {
+    for format in Format::all() {
         for hidden_in_last in [false, true] {
             let last = &outputs[..if hidden_in_last { 3 } else { 1 }];
             let end = if hidden_in_last { ScriptedStop::Calls } else { ScriptedStop::Answer };

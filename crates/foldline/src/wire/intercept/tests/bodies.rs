@@ -61,7 +61,7 @@ fn rounds_are_merged_into_one_body() {
             9,
         ),
     ];
-    for format in FORMATS {
+    for format in Format::all() {
         let mut splicer = BodySplicer::new(format, TOOL_NAME);
         let BodyOutcome::Continue(calls) = splicer.push_round(&scripted_body(format, &rounds[0])).unwrap() else {
             panic!("{format:?}")

@@ -44,7 +44,7 @@ proptest! {
     #[test]
     fn any_answer_is_complete_for_any_chunking(
         rounds in answers(),
-        format in prop::sample::select(FORMATS.to_vec()),
+        format in prop::sample::select(Format::all().collect::<Vec<_>>()),
         size in 1..80usize,
     ) {
         let played = play(format, &rounds);
@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn damaged_rounds_never_panic_and_ignore_chunking(
         rounds in answers(),
-        format in prop::sample::select(FORMATS.to_vec()),
+        format in prop::sample::select(Format::all().collect::<Vec<_>>()),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..8),
         size in 1..80usize,
     ) {
