@@ -69,12 +69,25 @@ impl std::error::Error for EngineError {}
 /// An engine's session with one growing conversation.
 pub trait EngineSession {
     /// Adds messages to the conversation.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Failed`] if the engine cannot take the messages, for example because its process has ended.
     fn push(&mut self, messages: &[SharedMessage]) -> Result<(), EngineError>;
 
     /// Returns the changes of the rendering for the next request.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::CannotFit`] if the budget is too small for the conversation, [`EngineError::Failed`] if the engine
+    /// returned no rendering.
     fn request(&mut self) -> Result<RenderingDelta, EngineError>;
 
     /// Returns the original of a handle in a marker; `None` from an engine that stores none.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Failed`] if the engine cannot be reached.
     fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, EngineError> {
         let _ = handle;
         Ok(None)
@@ -87,5 +100,9 @@ pub trait ReplayEngine: Send + Sync {
     fn name(&self) -> &str;
 
     /// Opens a session for one conversation.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Failed`] if the session cannot be opened, for example because its process does not start.
     fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError>;
 }
