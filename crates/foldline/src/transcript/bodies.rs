@@ -110,7 +110,10 @@ mod tests {
             assert_eq!(shape(&recording), ["user: hi", "assistant: call c1 f {}", "tool: result c1 ok"], "{text}");
         }
         let lines = format!("{{\"messages\":{one_line}}}\n{one_line}\n");
-        assert_eq!(formats(&lines), [(LogFormat::Bodies(wire::Format::OpenAiChat), 3), (LogFormat::Bodies(wire::Format::OpenAiChat), 3)]);
+        assert_eq!(
+            formats(&lines),
+            [(LogFormat::Bodies(wire::Format::OpenAiChat), 3), (LogFormat::Bodies(wire::Format::OpenAiChat), 3)]
+        );
     }
 
     #[test]
@@ -123,9 +126,11 @@ mod tests {
         assert_eq!(formats(items), [(LogFormat::Bodies(wire::Format::OpenAiResponses), 2)]);
         let system = r#"{"system":"be good","messages":[{"role":"user","content":"hi"}],"max_tokens":9}"#;
         assert_eq!(formats(system), [(LogFormat::Bodies(wire::Format::Anthropic), 1)]);
-        let gemini = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]},{"role":"model","parts":[{"text":"yes"}]}]}"#;
+        let gemini =
+            r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]},{"role":"model","parts":[{"text":"yes"}]}]}"#;
         assert_eq!(formats(gemini), [(LogFormat::Bodies(wire::Format::Gemini), 2)]);
-        let contents = "{\"role\":\"user\",\"parts\":[{\"text\":\"hi\"}]}\n{\"role\":\"model\",\"parts\":[{\"text\":\"yes\"}]}";
+        let contents =
+            "{\"role\":\"user\",\"parts\":[{\"text\":\"hi\"}]}\n{\"role\":\"model\",\"parts\":[{\"text\":\"yes\"}]}";
         assert_eq!(formats(contents), [(LogFormat::Bodies(wire::Format::Gemini), 2)]);
     }
 

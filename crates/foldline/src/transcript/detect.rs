@@ -43,13 +43,10 @@ pub(crate) fn detect_with_layout(head: &[u8]) -> Option<(LogFormat, InputLayout)
     if head.first()? == &b'[' {
         return Some((element_format(&first_object(head)?)?, InputLayout::Documents));
     }
-    if let Some(format) =
-        is_multiline_document(head).then(|| document_format(&object_preview(head)?)).flatten()
-    {
+    if let Some(format) = is_multiline_document(head).then(|| document_format(&object_preview(head)?)).flatten() {
         return Some((format, InputLayout::Documents));
     }
-    let line_format =
-        object_lines(head).take(MAX_SAMPLED_LINES).find_map(|line| line_format(&object_preview(line)?));
+    let line_format = object_lines(head).take(MAX_SAMPLED_LINES).find_map(|line| line_format(&object_preview(line)?));
     let format = line_format.or_else(|| document_format(&object_preview(head)?))?;
     let layout = match format {
         LogFormat::ClaudeCode | LogFormat::Codex | LogFormat::Copilot | LogFormat::Pi | LogFormat::Record => {

@@ -18,8 +18,6 @@ pub(super) fn parser_for(format: LogFormat) -> Box<dyn SessionParser> {
         LogFormat::OpenHands => Box::new(openhands::OpenHandsEvents::new()),
         LogFormat::Inspect => Box::<inspect::InspectLog>::default(),
         LogFormat::OpenInference => Box::<openinference::OpenInferenceTrace>::default(),
-        LogFormat::Bodies(_) | LogFormat::Record => {
-            Box::<bodies::BodyParser>::default()
-        }
+        LogFormat::Bodies(_) | LogFormat::Record => Box::<bodies::BodyParser>::default(),
     }
 }
