@@ -389,10 +389,8 @@ impl ProxyMetrics {
 
     /// Returns the number of requests that carried a conversation.
     pub(crate) fn conversation_requests(&self) -> u64 {
-        let outcomes = CONVERSATION_FORMATS.iter().flat_map(|format| {
-            let format = format.name();
-            ["unmodified", "folded"].map(|sent| RequestLabels { format, sent })
-        });
+        let formats = Format::all().map(Format::name);
+        let outcomes = formats.flat_map(|format| ["unmodified", "folded"].map(|sent| RequestLabels { format, sent }));
         outcomes.filter_map(|outcome| self.requests.get(&outcome).map(|it| it.get())).sum()
     }
 
