@@ -33,8 +33,9 @@ pub use intercept::{
     AnswerEnd, BodyOutcome, BodySplicer, FinishedAnswer, HiddenCall, HiddenRound, InjectedTool, InterceptedCalls,
     InterruptedRound, ReportedId, RoundOutcome, StreamSplicer,
 };
-pub use json::scan::MAX_JSON_DEPTH;
-pub(crate) use json::scan::{ByteSpan, JsonField, JsonObject, JsonValue, parse_document, string_values};
+pub(crate) use json::lexer::ByteSpan;
+pub use json::lexer::MAX_JSON_DEPTH;
+pub(crate) use json::scan::{JsonField, JsonObject, JsonValue, parse_document, string_values};
 pub use json::splice::RequestEdit;
 pub(crate) use json::string::encode;
 pub use request::Request;

@@ -12,7 +12,8 @@ use std::iter;
 use std::ops::Range;
 
 use crate::conversation::{MediaSource, Message, OpaqueBlock, Part, Role};
-use crate::wire::json::scan::{ByteSpan, JsonObject, JsonValue};
+use crate::wire::json::lexer::ByteSpan;
+use crate::wire::json::scan::{JsonObject, JsonValue};
 
 /// The longest body whose positions fit.
 pub(crate) const MAX_BODY_BYTES: usize = u32::MAX as usize;

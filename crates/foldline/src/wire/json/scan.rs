@@ -8,18 +8,9 @@
 use std::borrow::Cow;
 
 use crate::conversation::text::LazyText;
-use crate::error::{Error, ErrorKind};
-use crate::wire::json::string::{ESCAPE_TABLE, decode, find_special_byte};
-
-/// Maximum nesting depth of objects and arrays.
-pub const MAX_JSON_DEPTH: u32 = 128;
-
-/// A range of bytes in the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ByteSpan {
-    pub(crate) start: usize,
-    pub(crate) end: usize,
-}
+use crate::error::Error;
+use crate::wire::json::lexer::{ByteSpan, JsonLexer};
+use crate::wire::json::string::decode;
 
 /// A JSON value: its text and position.
 #[derive(Clone, Copy, Debug)]
@@ -199,16 +190,16 @@ pub(crate) fn field_value<'a>(body: &'a str, field: ByteSpan, key: &str) -> Opti
         // A key with escapes takes the slow path.
         Some(b'\\') => {
             let mut scanner = JsonScanner::from_offset(body, field.start);
-            let name = scanner.skip_string().expect("the field was validated by an earlier scan");
+            let name = scanner.lexer.skip_string().expect("the field was validated by an earlier scan");
             (decode(&body[name.start + 1..name.end - 1]) == key).then_some(name.end)?
         }
         _ => return None,
     };
     let mut scanner = JsonScanner::from_offset(body, end);
-    scanner.skip_whitespace();
-    scanner.offset += ':'.len_utf8();
-    scanner.skip_whitespace();
-    Some(JsonValue { body, span: ByteSpan { start: scanner.offset, end: field.end } })
+    scanner.lexer.skip_whitespace();
+    scanner.lexer.offset += ':'.len_utf8();
+    scanner.lexer.skip_whitespace();
+    Some(JsonValue { body, span: ByteSpan { start: scanner.lexer.offset, end: field.end } })
 }
 
 /// Scans the single value of a body.
@@ -218,7 +209,8 @@ pub(crate) fn parse_document(body: &str) -> Result<JsonValue<'_>, Error> {
 
 /// Scans the single value of a text, as if it were nested `depth` levels deep.
 pub(crate) fn parse_document_at_depth(depth: u32, text: &str) -> Result<JsonValue<'_>, Error> {
-    let mut scanner = JsonScanner { depth, ..JsonScanner::new(text) };
+    let mut scanner = JsonScanner::new(text);
+    scanner.lexer.depth = depth;
     let value = scanner.read_value()?;
     scanner.expect_end()?;
     Ok(value)
@@ -227,9 +219,7 @@ pub(crate) fn parse_document_at_depth(depth: u32, text: &str) -> Result<JsonValu
 /// Reads forward through a body; each method consumes one value.
 pub(crate) struct JsonScanner<'a> {
     body: &'a str,
-    bytes: &'a [u8],
-    offset: usize,
-    depth: u32,
+    lexer: JsonLexer<'a>,
     /// Empty lists of objects that were read, for reuse by the next object.
     spare: SpareBuffers<'a>,
 }
@@ -247,7 +237,8 @@ impl<'a> JsonScanner<'a> {
 
     /// Starts at an offset of a text.
     fn from_offset(body: &'a str, at: usize) -> Self {
-        JsonScanner { body, bytes: body.as_bytes(), offset: at, depth: 0, spare: SpareBuffers::default() }
+        let lexer = JsonLexer { bytes: body.as_bytes(), offset: at, depth: 0 };
+        JsonScanner { body, lexer, spare: SpareBuffers::default() }
     }
 
     /// Takes back an object that is no longer needed. A body has thousands of messages that are read and dropped one by
@@ -265,20 +256,20 @@ impl<'a> JsonScanner<'a> {
 
     /// Returns the number of bytes left.
     pub(crate) fn remaining_bytes(&self) -> usize {
-        self.bytes.len() - self.offset
+        self.lexer.bytes.len() - self.lexer.offset
     }
 
     /// Returns the first byte of the next value.
     pub(crate) fn peek_value_start(&mut self) -> Option<u8> {
-        self.skip_whitespace();
-        self.peek()
+        self.lexer.skip_whitespace();
+        self.lexer.peek()
     }
 
     /// Checks that only white space is left.
     pub(crate) fn expect_end(&mut self) -> Result<(), Error> {
-        self.skip_whitespace();
-        if self.offset < self.bytes.len() {
-            Err(Error::not_json(self.offset, "trailing text after the value"))
+        self.lexer.skip_whitespace();
+        if self.lexer.offset < self.lexer.bytes.len() {
+            Err(Error::not_json(self.lexer.offset, "trailing text after the value"))
         } else {
             Ok(())
         }
@@ -286,7 +277,7 @@ impl<'a> JsonScanner<'a> {
 
     /// Consumes a value of any kind.
     pub(crate) fn read_value(&mut self) -> Result<JsonValue<'a>, Error> {
-        Ok(JsonValue { body: self.body, span: self.skip_value()? })
+        Ok(JsonValue { body: self.body, span: self.lexer.skip_value()? })
     }
 
     /// Consumes an object; `value` consumes the value of each key and may enter it.
@@ -294,33 +285,36 @@ impl<'a> JsonScanner<'a> {
         &mut self,
         mut value: impl FnMut(&str, &mut Self) -> Result<Option<Vec<JsonObject<'a>>>, Error>,
     ) -> Result<JsonObject<'a>, Error> {
-        self.skip_whitespace();
-        let start = self.offset;
+        self.lexer.skip_whitespace();
+        let start = self.lexer.offset;
         let mut fields = self.spare.fields.pop().unwrap_or_default();
-        self.open_bracket(b'{', "expected an object")?;
-        if !self.try_close_bracket(b'}') {
+        self.lexer.open_bracket(b'{', "expected an object")?;
+        if !self.lexer.try_close_bracket(b'}') {
             loop {
-                let key = self.skip_string()?;
-                self.skip_whitespace();
-                self.expect(b':', "expected ':'")?;
-                self.skip_whitespace();
-                let begin = self.offset;
+                let key = self.lexer.skip_string()?;
+                self.lexer.skip_whitespace();
+                self.lexer.expect(b':', "expected ':'")?;
+                self.lexer.skip_whitespace();
+                let begin = self.lexer.offset;
                 let name = decode(&self.body[key.start + 1..key.end - 1]);
                 let elements = value(&name, self)?;
                 fields.push(JsonField {
                     key: name,
-                    span: ByteSpan { start: key.start, end: self.offset },
-                    value: JsonValue { body: self.body, span: ByteSpan { start: begin, end: self.offset } },
+                    span: ByteSpan { start: key.start, end: self.lexer.offset },
+                    value: JsonValue { body: self.body, span: ByteSpan { start: begin, end: self.lexer.offset } },
                     elements,
                 });
-                if self.try_close_bracket(b'}') {
+                if self.lexer.try_close_bracket(b'}') {
                     break;
                 }
-                self.expect(b',', "expected ',' or '}'")?;
-                self.skip_whitespace();
+                self.lexer.expect(b',', "expected ',' or '}'")?;
+                self.lexer.skip_whitespace();
             }
         }
-        Ok(JsonObject { value: JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } }, fields })
+        Ok(JsonObject {
+            value: JsonValue { body: self.body, span: ByteSpan { start, end: self.lexer.offset } },
+            fields,
+        })
     }
 
     /// Consumes an array; `element` consumes each element.
@@ -328,19 +322,19 @@ impl<'a> JsonScanner<'a> {
         &mut self,
         mut element: impl FnMut(&mut Self) -> Result<(), Error>,
     ) -> Result<JsonValue<'a>, Error> {
-        self.skip_whitespace();
-        let start = self.offset;
-        self.open_bracket(b'[', "expected an array")?;
-        if !self.try_close_bracket(b']') {
+        self.lexer.skip_whitespace();
+        let start = self.lexer.offset;
+        self.lexer.open_bracket(b'[', "expected an array")?;
+        if !self.lexer.try_close_bracket(b']') {
             loop {
                 element(self)?;
-                if self.try_close_bracket(b']') {
+                if self.lexer.try_close_bracket(b']') {
                     break;
                 }
-                self.expect(b',', "expected ',' or ']'")?;
+                self.lexer.expect(b',', "expected ',' or ']'")?;
             }
         }
-        Ok(JsonValue { body: self.body, span: ByteSpan { start, end: self.offset } })
+        Ok(JsonValue { body: self.body, span: ByteSpan { start, end: self.lexer.offset } })
     }
 
     /// Consumes one element of a list, with its fields if it is an object. The fields named in `enter` (level by level)
@@ -357,7 +351,7 @@ impl<'a> JsonScanner<'a> {
                 only.push(scanner.read_element(deeper)?);
                 Ok(Some(only))
             }
-            _ => scanner.skip_value().map(|_| None),
+            _ => scanner.lexer.skip_value().map(|_| None),
         })
     }
 
@@ -369,195 +363,6 @@ impl<'a> JsonScanner<'a> {
         })?;
         Ok(elements)
     }
-
-    fn open_bracket(&mut self, bracket: u8, message: &str) -> Result<(), Error> {
-        self.expect(bracket, message)?;
-        if self.depth == MAX_JSON_DEPTH {
-            return Err(too_deep(self.offset - 1));
-        }
-        self.depth += 1;
-        Ok(())
-    }
-
-    fn try_close_bracket(&mut self, bracket: u8) -> bool {
-        self.skip_whitespace();
-        let leaves = self.peek() == Some(bracket);
-        if leaves {
-            self.offset += 1;
-            self.depth -= 1;
-        }
-        leaves
-    }
-
-    /// Skips one value of any kind, checking its grammar.
-    fn skip_value(&mut self) -> Result<ByteSpan, Error> {
-        // One bit per level: set for an object, clear for an array.
-        let mut open: u128 = 0;
-        let floor = self.depth;
-        self.skip_whitespace();
-        let start = self.offset;
-        loop {
-            self.skip_whitespace();
-            match self.peek() {
-                Some(b'"') => {
-                    self.skip_string()?;
-                }
-                Some(bracket @ (b'{' | b'[')) => {
-                    if self.depth == MAX_JSON_DEPTH {
-                        return Err(too_deep(self.offset));
-                    }
-                    self.offset += 1;
-                    self.depth += 1;
-                    open = open << 1 | u128::from(bracket == b'{');
-                    self.skip_whitespace();
-                    match (bracket, self.peek()) {
-                        (b'{', Some(b'}')) | (b'[', Some(b']')) => {}
-                        (b'{', _) => {
-                            self.skip_key()?;
-                            continue;
-                        }
-                        _ => continue,
-                    }
-                }
-                Some(b't') => self.skip_literal("true")?,
-                Some(b'f') => self.skip_literal("false")?,
-                Some(b'n') => self.skip_literal("null")?,
-                Some(b'-' | b'0'..=b'9') => self.skip_number()?,
-                _ => return Err(self.syntax_error("expected a value")),
-            }
-            // A value ended: close the brackets after it, then continue with the next value.
-            loop {
-                if self.depth == floor {
-                    return Ok(ByteSpan { start, end: self.offset });
-                }
-                self.skip_whitespace();
-                match (self.peek(), open & 1 == 1) {
-                    (Some(b','), true) => {
-                        self.offset += 1;
-                        self.skip_whitespace();
-                        self.skip_key()?;
-                        break;
-                    }
-                    (Some(b','), false) => {
-                        self.offset += 1;
-                        break;
-                    }
-                    (Some(b'}'), true) | (Some(b']'), false) => {
-                        self.offset += 1;
-                        self.depth -= 1;
-                        open >>= 1;
-                    }
-                    (_, true) => return Err(self.syntax_error("expected ',' or '}'")),
-                    (_, false) => return Err(self.syntax_error("expected ',' or ']'")),
-                }
-            }
-        }
-    }
-
-    fn skip_key(&mut self) -> Result<(), Error> {
-        self.skip_string()?;
-        self.skip_whitespace();
-        self.expect(b':', "expected ':'")
-    }
-
-    /// Skips a string, quotes included.
-    fn skip_string(&mut self) -> Result<ByteSpan, Error> {
-        let start = self.offset;
-        self.expect(b'"', "expected a string")?;
-        loop {
-            self.offset = find_special_byte(self.bytes, self.offset);
-            match self.peek() {
-                Some(b'"') => {
-                    self.offset += 1;
-                    return Ok(ByteSpan { start, end: self.offset });
-                }
-                Some(b'\\') => self.skip_escape()?,
-                Some(_) => return Err(self.syntax_error("control character in a string")),
-                None => return Err(self.syntax_error("a string without an end")),
-            }
-        }
-    }
-
-    fn skip_escape(&mut self) -> Result<(), Error> {
-        let escape = self.bytes.get(self.offset + 1).map_or(0, |&byte| ESCAPE_TABLE[usize::from(byte)]);
-        if escape != 0 {
-            self.offset += 2;
-            return Ok(());
-        }
-        self.offset += 1;
-        if self.peek() != Some(b'u') {
-            return Err(self.syntax_error("unknown escape"));
-        }
-        let digits = self.bytes.get(self.offset + 1..self.offset + 5);
-        if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-            return Err(self.syntax_error("expected four hexadecimal digits after 'u'"));
-        }
-        self.offset += 5;
-        Ok(())
-    }
-
-    fn skip_number(&mut self) -> Result<(), Error> {
-        if self.peek() == Some(b'-') {
-            self.offset += 1;
-        }
-        match self.peek() {
-            Some(b'0') => self.offset += 1,
-            _ => self.skip_digits()?,
-        }
-        if self.peek() == Some(b'.') {
-            self.offset += 1;
-            self.skip_digits()?;
-        }
-        if matches!(self.peek(), Some(b'e' | b'E')) {
-            self.offset += 1;
-            if matches!(self.peek(), Some(b'+' | b'-')) {
-                self.offset += 1;
-            }
-            self.skip_digits()?;
-        }
-        Ok(())
-    }
-
-    fn skip_digits(&mut self) -> Result<(), Error> {
-        if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            return Err(self.syntax_error("expected a digit"));
-        }
-        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
-            self.offset += 1;
-        }
-        Ok(())
-    }
-
-    fn skip_literal(&mut self, word: &str) -> Result<(), Error> {
-        if !self.bytes[self.offset..].starts_with(word.as_bytes()) {
-            return Err(self.syntax_error("expected a value"));
-        }
-        self.offset += word.len();
-        Ok(())
-    }
-
-    fn skip_whitespace(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
-            self.offset += 1;
-        }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.offset).copied()
-    }
-
-    fn expect(&mut self, byte: u8, message: &str) -> Result<(), Error> {
-        if self.peek() != Some(byte) {
-            return Err(self.syntax_error(message));
-        }
-        self.offset += 1;
-        Ok(())
-    }
-
-    /// Returns the error for an unexpected next byte.
-    fn syntax_error(&self, message: &str) -> Error {
-        Error::not_json(self.offset, message)
-    }
 }
 
 /// Returns all string values (not keys) of a JSON text in order; none if it is not JSON.
@@ -567,9 +372,9 @@ pub(crate) fn string_values(json: &str) -> Vec<JsonValue<'_>> {
     }
     let mut scanner = JsonScanner::new(json);
     let mut strings = Vec::new();
-    while let Some(at) = memchr::memchr(b'"', &scanner.bytes[scanner.offset..]) {
-        scanner.offset += at;
-        let span = scanner.skip_string().expect("the text was validated by an earlier scan");
+    while let Some(at) = memchr::memchr(b'"', &scanner.lexer.bytes[scanner.lexer.offset..]) {
+        scanner.lexer.offset += at;
+        let span = scanner.lexer.skip_string().expect("the text was validated by an earlier scan");
         if scanner.peek_value_start() != Some(b':') {
             strings.push(JsonValue { body: json, span });
         }
@@ -577,15 +382,13 @@ pub(crate) fn string_values(json: &str) -> Vec<JsonValue<'_>> {
     strings
 }
 
-fn too_deep(at: usize) -> Error {
-    Error::new(ErrorKind::TooDeep { offset: at }, format!("nested deeper than {MAX_JSON_DEPTH} levels at byte {at}"))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::error::ErrorKind;
+    use crate::wire::json::lexer::MAX_JSON_DEPTH;
     use crate::wire::json::string::encode;
 
     fn accepts(text: &str) -> bool {

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::conversation::{PartId, Role};
 use crate::error::Error;
 use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, PartView};
-use crate::wire::json::scan::{ByteSpan, JsonObject, JsonValue, parse_document_at_depth};
+use crate::wire::json::lexer::ByteSpan;
+use crate::wire::json::scan::{JsonObject, JsonValue, parse_document_at_depth};
 use crate::wire::json::string::encode;
 
 /// One edit of a request. All positions refer to the original request, whatever the other edits do.
