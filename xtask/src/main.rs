@@ -10,6 +10,7 @@ mod output;
 mod reference;
 mod renderings;
 mod repository;
+mod request_path;
 mod source_tree;
 mod tidy;
 
@@ -39,7 +40,11 @@ const TASKS: &[RepoTask] = &[
         about: "replays a corpus and writes docs/results.md: cargo xtask eval [FOLDER]",
         run: eval::run,
     },
-    RepoTask { name: "names", about: "prints statistics of names, prose and structure", run: names::run },
+    RepoTask {
+        name: "names",
+        about: "prints statistics of names, prose and structure: cargo xtask names [path]",
+        run: names::run,
+    },
     RepoTask { name: "reference", about: "writes the generated pages of docs/reference", run: reference::run },
     RepoTask {
         name: "renderings",

@@ -3,6 +3,7 @@
 use anyhow::Result;
 
 use crate::output::print_line;
+use crate::request_path::request_path;
 use crate::source_tree::SourceTree;
 use crate::tidy::functions::{FunctionInfo, all_functions, bad_doc_comments};
 use crate::tidy::module_cycles::cyclic_files;
@@ -12,9 +13,14 @@ use crate::tidy::words::{word_counts, words_in_comments};
 /// Functions with more lines than this are counted.
 const LONG_FUNCTION_LINES: usize = 60;
 
-/// Prints the statistics of the working tree.
-pub(crate) fn run(_: &[String]) -> Result<()> {
-    statistics(&SourceTree::read()?).iter().for_each(|line| print_line(line));
+/// Prints the statistics of the working tree; with `path`, the file switches of a proxied request one by one.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let tree = SourceTree::read()?;
+    if arguments.first().is_some_and(|argument| argument == "path") {
+        request_path(&tree).switches.iter().for_each(|switch| print_line(switch));
+        return Ok(());
+    }
+    statistics(&tree).iter().for_each(|line| print_line(line));
     Ok(())
 }
 
@@ -37,6 +43,7 @@ fn statistics(tree: &SourceTree) -> Vec<String> {
     let longest = shipped.iter().max_by_key(|function| function.lines).map_or_else(String::new, |function| {
         format!("{} ({}, {}:{})", function.lines, function.name, function.path, function.line)
     });
+    let path = request_path(tree);
     let row = |name: &str, value: String| format!("{name:<50}{value}");
     vec![
         row("types", types.to_string()),
@@ -49,6 +56,8 @@ fn statistics(tree: &SourceTree) -> Vec<String> {
         row("doc comments with a wrong first word", bad_doc_comments(tree).len().to_string()),
         row("lines of the longest function", longest),
         row(&format!("functions with more than {LONG_FUNCTION_LINES} lines"), long.to_string()),
+        row("files of one proxied request", path.files.len().to_string()),
+        row("file switches of one proxied request", path.switches.len().to_string()),
     ]
 }
 
@@ -86,6 +95,8 @@ mod tests {
                 "doc comments with a wrong first word 0",
                 "lines of the longest function 2 (a, crates/a/src/lib.rs:5)",
                 "functions with more than 60 lines 0",
+                "files of one proxied request 0",
+                "file switches of one proxied request 0",
             ]
         );
     }

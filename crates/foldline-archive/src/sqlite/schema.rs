@@ -24,7 +24,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
         what        TEXT NOT NULL
     ) STRICT;
 
-    -- identity: tells this file from another; lock: proves that the key is the right one.
+    -- identity: distinguishes this file from another; lock: proves that the key is the right one.
     CREATE TABLE setting (
         name        TEXT PRIMARY KEY,
         value       BLOB NOT NULL

@@ -184,7 +184,7 @@ fn tenant_is_pruned_and_verified_alone() {
     assert_eq!(archive.verify_namespace(ours.namespace(), |_| ()).unwrap().intact, 0);
 }
 
-/// `prune --unused-for 0d` removed nothing and did not say why.
+/// `prune --unused-for 0d` removed nothing and gave no reason.
 #[test]
 fn prune_reports_live_originals_above_the_age_limit() {
     let temp = TempArchive::new();

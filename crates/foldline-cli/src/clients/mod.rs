@@ -1,4 +1,4 @@
-//! Clients of providers: how each is pointed at a proxy, for one run or for good, and what its settings say.
+//! Clients of providers: how each is pointed at a proxy, for one run or for good, and what its settings are.
 //!
 //! | module | idea |
 //! |---|---|

@@ -31,7 +31,7 @@ impl BodyFingerprint {
     }
 
     /// Returns true if a later body contains most of this one at its start and its end, or if this one is too small to
-    /// tell.
+    /// compare.
     pub(crate) fn is_extended_by(&self, later: &Self) -> bool {
         let same = |a: &[u64], b: &[u64]| a.iter().zip(b).take_while(|(a, b)| a == b).count() * CHUNK_BYTES;
         let kept = same(&self.from_start, &later.from_start) + same(&self.from_end, &later.from_end);
@@ -62,6 +62,6 @@ mod tests {
         let before = BodyFingerprint::new(&body(0..5_000, "tools"));
         assert!(!before.is_extended_by(&BodyFingerprint::new(&body(1_000..6_000, "tools"))));
         let small = BodyFingerprint::new(&body(0..10, ""));
-        assert!(small.is_extended_by(&BodyFingerprint::new(&body(5..15, ""))), "too small to tell");
+        assert!(small.is_extended_by(&BodyFingerprint::new(&body(5..15, ""))), "too small to compare");
     }
 }

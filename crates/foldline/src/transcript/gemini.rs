@@ -223,8 +223,8 @@ mod tests {
         assert_eq!(recording.omitted_messages, 2);
 
         let set =
-            log.to_owned() + "{\"$set\":{\"messages\":[{\"id\":\"9\",\"type\":\"user\",\"content\":\"anew\"}]}}\n";
-        assert_eq!(shape(&read_one(&set)), ["user: anew"]);
+            log.to_owned() + "{\"$set\":{\"messages\":[{\"id\":\"9\",\"type\":\"user\",\"content\":\"again\"}]}}\n";
+        assert_eq!(shape(&read_one(&set)), ["user: again"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Every provider words this error differently. The checks run in this order: a structured code; errors that only
 //! resemble an overflow (rate limits, output caps, bodies too large in bytes); sentences with numbers; sentences
 //! without; an empty 400 or 413. A number counts only if a known sentence states its meaning, because a wrong window
-//! learned from, say, an error code would break every later request.
+//! learned from an error code, for example, would break every later request.
 //!
 //! Servers echo request values in their errors, so a sentence inside a longer text may come from the client. It is
 //! enough for a retry; [`OverflowEvidence::is_strict`] states which evidence is enough to learn a window from.
