@@ -8,6 +8,8 @@ pub(crate) mod openai;
 pub(crate) mod openai_chat;
 pub(crate) mod openai_responses;
 pub(crate) mod row;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use crate::wire::dialect::row::Dialect;
 use crate::wire::endpoint::ConversationEndpoint;
@@ -103,18 +105,5 @@ impl Dialect {
     pub fn for_path(path: &str) -> Option<(&'static Dialect, ConversationEndpoint<'_>)> {
         let path = path.split('?').next().unwrap_or(path);
         DIALECTS.iter().find_map(|dialect| Some((*dialect, (dialect.endpoint)(path)?)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn table_is_in_the_order_of_the_identifiers() {
-        for (at, dialect) in DIALECTS.iter().enumerate() {
-            assert_eq!(dialect.format as usize, at, "{}", dialect.name);
-            assert_eq!(serde_json::to_value(dialect.format).unwrap(), dialect.name);
-        }
     }
 }

@@ -160,13 +160,11 @@ fn media_source<'a>(block: &JsonObject<'a>) -> MediaSource<'a> {
 mod tests {
     use crate::conversation::PartId;
     use crate::testing::shape;
+    use crate::wire::dialect::tests::messages_shape;
     use crate::wire::{Format, Request, RequestEdit};
 
     fn read(messages: &str) -> Vec<String> {
-        let body = format!("[{messages}]");
-        let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
-        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
-        shape(request.conversation())
+        messages_shape(Format::Anthropic, messages)
     }
 
     /// A Claude Code round: thinking, text, two calls, both answered in one message with a reminder after them.

@@ -248,13 +248,11 @@ fn parse_tools<'a>(top_level: &JsonObject<'a>) -> DeclaredTools<'a> {
 mod tests {
     use crate::conversation::PartId;
     use crate::testing::shape;
+    use crate::wire::dialect::tests::messages_shape;
     use crate::wire::{Format, Request, RequestEdit};
 
     fn read(contents: &str) -> Vec<String> {
-        let body = format!("[{contents}]");
-        let request = Request::parse(Format::Gemini, body.as_bytes()).unwrap();
-        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
-        shape(request.conversation())
+        messages_shape(Format::Gemini, contents)
     }
 
     /// A round of gemini-cli: a thought, two calls without ids of which the first is signed, and both results.

@@ -207,13 +207,11 @@ fn parse_content_block<'a>(block: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
 mod tests {
     use crate::conversation::PartId;
     use crate::testing::shape;
+    use crate::wire::dialect::tests::messages_shape;
     use crate::wire::{Format, Request, RequestEdit};
 
     fn read(messages: &str) -> Vec<String> {
-        let body = format!("[{messages}]");
-        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
-        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
-        shape(request.conversation())
+        messages_shape(Format::OpenAiChat, messages)
     }
 
     /// The first round of a plain agent.

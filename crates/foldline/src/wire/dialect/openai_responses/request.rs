@@ -265,13 +265,11 @@ fn parse_content_block<'a>(block: &JsonObject<'a>) -> (Part<'a>, EditSlot) {
 mod tests {
     use crate::conversation::PartId;
     use crate::testing::shape;
+    use crate::wire::dialect::tests::messages_shape;
     use crate::wire::{Format, Request, RequestEdit};
 
     fn read(items: &str) -> Vec<String> {
-        let body = format!("[{items}]");
-        let request = Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap();
-        assert_eq!(request.splice(&[]).unwrap(), body.as_bytes());
-        shape(request.conversation())
+        messages_shape(Format::OpenAiResponses, items)
     }
 
     /// Codex's first request: separate instructions, and a developer message in the list.
