@@ -93,14 +93,19 @@ impl Default for MetricCatalog {
 }
 
 impl MetricCatalog {
-    fn register(&mut self, name: &str, help: &'static str, metric: impl Metric) {
+    /// Creates and registers a metric.
+    fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &'static str) -> M {
+        let metric = M::default();
         self.describe(name, "", help, &metric);
-        self.registry.register(name, help, metric);
+        self.registry.register(name, help, metric.clone());
+        metric
     }
 
-    fn register_with_unit(&mut self, name: &str, help: &'static str, unit: Unit, metric: impl Metric) {
-        self.describe(name, &format!("_{}", unit.as_str()), help, &metric);
-        self.registry.register_with_unit(name, help, unit, metric);
+    /// Registers a metric in seconds, and returns it.
+    fn add_seconds<M: Metric + Clone>(&mut self, name: &str, help: &'static str, metric: M) -> M {
+        self.describe(name, "_seconds", help, &metric);
+        self.registry.register_with_unit(name, help, Unit::Seconds, metric.clone());
+        metric
     }
 
     fn describe(&mut self, name: &str, unit: &str, help: &'static str, metric: &impl Metric) {
@@ -225,131 +230,64 @@ pub(crate) struct ClassLabels {
 
 impl ProxyMetrics {
     pub(crate) fn new() -> Self {
-        let mut registry = MetricCatalog::default();
+        let mut catalog = MetricCatalog::default();
         let metrics = Self {
-            requests: Family::default(),
-            open_requests: Gauge::default(),
-            held_body_bytes: Gauge::default(),
-            rejected_bodies: Counter::default(),
-            prompt_tokens: Family::default(),
-            reported_tokens: Family::default(),
-            saved_usd: Counter::default(),
-            crease_cost_usd: Counter::default(),
-            would_save_usd: Counter::default(),
-            would_crease_cost_usd: Counter::default(),
-            upstream_errors: Family::default(),
-            unfold_cost_usd: Counter::default(),
-            billed_usd: Counter::default(),
-            cold_avoided_usd: Counter::default(),
-            responses: Family::default(),
-            cache_breaks: Family::default(),
-            violations: Family::default(),
-            folds: Family::default(),
-            creases: Family::default(),
-            unfolds: Family::default(),
-            internal_errors: Family::default(),
-            cancelled: Counter::default(),
-            overflows: Counter::default(),
-            summaries: Family::default(),
-            summary_tokens: Family::default(),
-            summary_cost_usd: Counter::default(),
+            requests: catalog.add(
+                "requests",
+                "Requests by format and outcome: sent is folded, unmodified or passthrough (not parsed)",
+            ),
+            open_requests: catalog.add("open_requests", "Requests in progress"),
+            held_body_bytes: catalog.add("held_body_bytes", "Bytes of request bodies in memory"),
+            rejected_bodies: catalog
+                .add("rejected_bodies", "Requests rejected because the memory limit of request bodies was reached"),
+            prompt_tokens: catalog.add(
+                "prompt_tokens",
+                "Prompt tokens by our count; stage is received, sent, or would_send in observe mode",
+            ),
+            reported_tokens: catalog.add(
+                "reported_tokens",
+                "Tokens as reported by providers; direction is input, output, cache_read or cache_write",
+            ),
+            saved_usd: catalog.add(
+                "saved_usd",
+                "Dollars of folded tokens at the tier really billed; models without a list price count as zero",
+            ),
+            crease_cost_usd: catalog.add("crease_cost_usd", "Dollars spent on creases"),
+            would_save_usd: catalog.add("would_save_usd", "Dollars that folding would have saved, in observe mode"),
+            would_crease_cost_usd: catalog
+                .add("would_crease_cost_usd", "Dollars that creases would have cost, in observe mode"),
+            upstream_errors: catalog.add(
+                "upstream_errors",
+                "Conversations without a successful answer of the upstream; class is 4xx, 5xx or none (no response)",
+            ),
+            unfold_cost_usd: catalog.add("unfold_cost_usd", "Dollars spent on unfold rounds"),
+            billed_usd: catalog.add("billed_usd", "Dollars of the usage that providers report"),
+            cold_avoided_usd: catalog
+                .add("cold_avoided_usd", "Dollars of rewriting avoided by creases on a cold cache"),
+            responses: catalog.add("responses", "Responses by dialect and class of status"),
+            cache_breaks: catalog.add("cache_breaks", "Cache breaks by cause"),
+            violations: catalog.add("violations", "Violations of guarantees"),
+            folds: catalog.add("folds", "Folds by pass"),
+            creases: catalog.add("creases", "Creases by trigger: over_budget, profitable or cold_cache"),
+            unfolds: catalog.add("unfolds", "Originals requested by models; kind is served or refused"),
+            internal_errors: catalog
+                .add("internal_errors", "Internal errors by kind; after each the client's own request was forwarded"),
+            cancelled: catalog.add("cancelled_folds", "Folds cancelled because the client disconnected"),
+            overflows: catalog.add("overflows", "Prompts that did not fit and were folded again"),
+            summaries: catalog.add(
+                "summaries",
+                "Summaries by outcome: kind is written, exhausted, failed, aborted or nothing_to_summarize",
+            ),
+            summary_tokens: catalog.add("summary_tokens", "Tokens spent on summaries; direction is input or output"),
+            summary_cost_usd: catalog.add("summary_cost_usd", "Dollars spent on summaries"),
             // From 0.1 ms to 3 s.
-            request_overhead: Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
-            catalog: MetricCatalog::default(),
+            request_overhead: catalog.add_seconds(
+                "request_overhead",
+                "Time from the end of a request body to sending it upstream",
+                Histogram::new(exponential_buckets(0.0001, 2.0, 16)),
+            ),
+            catalog,
         };
-        registry.register(
-            "requests",
-            "Requests by format and outcome: sent is folded, unmodified or passthrough (not parsed)",
-            metrics.requests.clone(),
-        );
-        registry.register("open_requests", "Requests in progress", metrics.open_requests.clone());
-        registry.register("held_body_bytes", "Bytes of request bodies in memory", metrics.held_body_bytes.clone());
-        registry.register(
-            "rejected_bodies",
-            "Requests rejected because the memory limit of request bodies was reached",
-            metrics.rejected_bodies.clone(),
-        );
-        registry.register(
-            "prompt_tokens",
-            "Prompt tokens by our count; stage is received, sent, or would_send in observe mode",
-            metrics.prompt_tokens.clone(),
-        );
-        registry.register(
-            "reported_tokens",
-            "Tokens as reported by providers; direction is input, output, cache_read or cache_write",
-            metrics.reported_tokens.clone(),
-        );
-        registry.register(
-            "saved_usd",
-            "Dollars of folded tokens at the tier really billed; models without a list price count as zero",
-            metrics.saved_usd.clone(),
-        );
-        registry.register("crease_cost_usd", "Dollars spent on creases", metrics.crease_cost_usd.clone());
-        registry.register(
-            "would_save_usd",
-            "Dollars that folding would have saved, in observe mode",
-            metrics.would_save_usd.clone(),
-        );
-        registry.register(
-            "would_crease_cost_usd",
-            "Dollars that creases would have cost, in observe mode",
-            metrics.would_crease_cost_usd.clone(),
-        );
-        registry.register(
-            "upstream_errors",
-            "Conversations that an upstream did not answer with success; class is 4xx, 5xx, or none without a response",
-            metrics.upstream_errors.clone(),
-        );
-        registry.register("unfold_cost_usd", "Dollars spent on unfold rounds", metrics.unfold_cost_usd.clone());
-        registry.register("billed_usd", "Dollars of the usage that providers report", metrics.billed_usd.clone());
-        registry.register(
-            "cold_avoided_usd",
-            "Dollars of rewriting avoided by creases on a cold cache",
-            metrics.cold_avoided_usd.clone(),
-        );
-        registry.register("responses", "Responses by dialect and class of status", metrics.responses.clone());
-        registry.register("cache_breaks", "Cache breaks by cause", metrics.cache_breaks.clone());
-        registry.register("violations", "Violations of guarantees", metrics.violations.clone());
-        registry.register("folds", "Folds by pass", metrics.folds.clone());
-        registry.register(
-            "creases",
-            "Creases by trigger: over_budget, profitable or cold_cache",
-            metrics.creases.clone(),
-        );
-        registry.register(
-            "unfolds",
-            "Originals requested by models; kind is served or refused",
-            metrics.unfolds.clone(),
-        );
-        registry.register(
-            "internal_errors",
-            "Internal errors by kind; after each the client's own request was forwarded",
-            metrics.internal_errors.clone(),
-        );
-        registry.register(
-            "cancelled_folds",
-            "Folds cancelled because the client disconnected",
-            metrics.cancelled.clone(),
-        );
-        registry.register("overflows", "Prompts that did not fit and were folded again", metrics.overflows.clone());
-        registry.register(
-            "summaries",
-            "Summaries by outcome: kind is written, exhausted, failed, aborted or nothing_to_summarize",
-            metrics.summaries.clone(),
-        );
-        registry.register(
-            "summary_tokens",
-            "Tokens spent on summaries; direction is input or output",
-            metrics.summary_tokens.clone(),
-        );
-        registry.register("summary_cost_usd", "Dollars spent on summaries", metrics.summary_cost_usd.clone());
-        registry.register_with_unit(
-            "request_overhead",
-            "Time from the end of a request body to sending it upstream",
-            Unit::Seconds,
-            metrics.request_overhead.clone(),
-        );
-        let metrics = Self { catalog: registry, ..metrics };
         metrics.create_labels();
         metrics
     }
