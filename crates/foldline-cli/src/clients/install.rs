@@ -18,7 +18,7 @@ use crate::output::write_atomically;
 /// Extension of backups, next to the settings file.
 const BACKUP_SUFFIX: &str = ".before-foldline";
 
-/// What was changed in a settings file.
+/// The changes of a settings file.
 #[derive(Debug, Deserialize, Serialize)]
 struct InstallRecord {
     file: PathBuf,

@@ -19,7 +19,7 @@ const MAX_SESSION_FOLDS: usize = 1_000;
 const MAX_RECENT_REQUESTS: usize = 500;
 const MAX_RECENT_UNFOLDS: usize = 100;
 
-/// What all requests of one tenant did and cost.
+/// Effects and costs of all requests of one tenant.
 #[derive(Debug, Default)]
 pub struct ActivitySummary {
     sessions: HashMap<String, SessionEntry>,

@@ -34,7 +34,7 @@ pub(crate) struct AppState {
     pub(crate) body_budget: BodyBudget,
     pub(crate) sessions: SessionCache,
     pub(crate) models: ModelRegistry,
-    /// What requests did and cost, per tenant.
+    /// Effects and costs of requests, per tenant.
     pub(crate) activity: ActivityLogs,
     /// Time of the start, in milliseconds since 1970.
     pub(crate) started_at: i64,

@@ -140,7 +140,7 @@ pub enum CascadeStep {
     Failed {
         /// The reason.
         why: String,
-        /// What the call fell back to.
+        /// The fallback that was used.
         fallback: FailureFallback,
         /// Tokens before.
         before: Tokens,

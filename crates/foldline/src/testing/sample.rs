@@ -224,7 +224,7 @@ impl SampleCall {
     }
 }
 
-/// How samples of a dialect differ from those of the others.
+/// The differences between samples of a dialect and those of the others.
 pub(crate) struct SampleDialect {
     pub(crate) format: Format,
     /// Writes the turns.

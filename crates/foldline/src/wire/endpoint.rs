@@ -20,7 +20,7 @@ pub struct ApiFamily {
     pub key_variable: &'static str,
 }
 
-/// What a path that carries a conversation is for.
+/// The purpose of a path that carries a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EndpointPurpose {
@@ -34,11 +34,11 @@ pub enum EndpointPurpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConversationEndpoint<'p> {
-    /// What the path is for.
+    /// The purpose of the path.
     pub purpose: EndpointPurpose,
     /// The model, if the path names it.
     pub model: Option<&'p str>,
-    /// Whether the response is a stream, if the path states it.
+    /// True if the response is a stream, false if not; `None` if the path does not state it.
     pub streaming: Option<bool>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct RequestSyntax {
     pub(crate) parse_instructions: for<'a> fn(&JsonObject<'a>) -> Vec<Part<'a>>,
     /// Parses the declared tools.
     pub(crate) parse_tools: for<'a> fn(&JsonObject<'a>) -> DeclaredTools<'a>,
-    /// Whether calls have ids.
+    /// The ids of calls.
     pub(crate) call_ids: CallIds,
     /// Paths of the output limit; the first that is set applies.
     pub(crate) output_limit_paths: &'static [&'static [&'static str]],
@@ -40,7 +40,7 @@ pub(crate) struct RequestSyntax {
     pub(crate) stores_response: fn(&JsonObject<'_>) -> bool,
 }
 
-/// Whether the calls of a dialect have ids.
+/// The ids of the calls of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallIds {
     /// Every call has one.
@@ -114,7 +114,7 @@ pub struct Request<'a> {
     top_level: JsonObject<'a>,
     /// The injected tool, which every splice appends.
     injected_tool: Option<RequestEdit>,
-    /// Whether the response is a stream, if the path states it.
+    /// True if the response is a stream, false if not; `None` if the path does not state it.
     streaming: Option<bool>,
 }
 

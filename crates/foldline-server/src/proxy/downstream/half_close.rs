@@ -12,7 +12,7 @@ use hyper::header::CONNECTION;
 use hyper::service::Service;
 use hyper::{Request, Version};
 
-/// Whether the end of a client's input is hidden, shared by a connection and its requests.
+/// A flag that hides the end of a client's input, shared by a connection and its requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HalfClose(Arc<AtomicBool>);
 

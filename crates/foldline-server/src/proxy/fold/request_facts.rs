@@ -36,7 +36,7 @@ pub(crate) struct RequestFacts {
     pub(crate) body: BodyFingerprint,
 }
 
-/// What was recorded of the session before.
+/// Facts that were recorded of the session before.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KnownSession {
     pub(crate) is_new: bool,

@@ -30,7 +30,7 @@ pub(crate) struct SessionFacts {
     archive: Option<TenantArchive>,
     progress: Mutex<SummaryProgress>,
     fold_counts: Mutex<FoldCounts>,
-    /// Whether the unfold tool is part of the conversation; `None` before the first request with tools.
+    /// True if the unfold tool is part of the conversation; `None` before the first request with tools.
     has_tool: Mutex<Option<bool>>,
     /// The budget of a retry that succeeded after a refusal, and its time.
     ceiling: Mutex<Option<(Tokens, Instant)>>,

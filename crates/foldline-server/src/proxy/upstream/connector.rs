@@ -17,7 +17,7 @@ use tower::Service;
 /// Interval of TCP keep-alive probes.
 const TCP_KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// Whether a connection has carried a request.
+/// A flag: the connection has carried a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConnectionUses(Arc<AtomicBool>);
 
