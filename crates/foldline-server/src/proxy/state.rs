@@ -14,6 +14,7 @@ use crate::proxy::downstream::auth::TokenAuth;
 use crate::proxy::downstream::body_budget::BodyBudget;
 use crate::proxy::downstream::request_check::RequestChecks;
 use crate::proxy::fold::session_cache::SessionCache;
+use crate::proxy::fold::session_pins::SessionPins;
 use crate::proxy::fold::tenant::TenantDirectory;
 use crate::proxy::settings::ProxySettings;
 use crate::proxy::upstream::client::UpstreamClient;
@@ -33,6 +34,7 @@ pub(crate) struct AppState {
     pub(crate) request_permits: Arc<Semaphore>,
     pub(crate) body_budget: BodyBudget,
     pub(crate) sessions: SessionCache,
+    pub(crate) pins: SessionPins,
     pub(crate) models: ModelRegistry,
     /// Effects and costs of requests, per tenant.
     pub(crate) activity: ActivityLogs,
@@ -62,6 +64,7 @@ impl AppState {
             request_permits: Arc::new(Semaphore::new(limits.requests)),
             body_budget: BodyBudget::new(limits.total_body_bytes, limits.body_bytes, timeouts.body_budget),
             sessions: SessionCache::new(limits.sessions),
+            pins: SessionPins::new(limits.sessions),
             models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
             activity: ActivityLogs::default(),
             started_at: now_millis(),

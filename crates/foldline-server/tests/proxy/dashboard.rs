@@ -70,8 +70,13 @@ async fn start(settings: ProxySettings, archive: Option<Archive>) -> (ProxyHarne
 
 /// Sends a conversation turn by turn.
 async fn run_agent(harness: &ProxyHarness, turns: usize) {
-    let whole = agent_messages(Format::Anthropic, turns);
-    for end in (1..=whole.len()).step_by(2) {
+    run_turns(harness, 0..turns + 1).await;
+}
+
+/// Sends the requests of some turns of a conversation.
+async fn run_turns(harness: &ProxyHarness, turns: std::ops::Range<usize>) {
+    let whole = agent_messages(Format::Anthropic, turns.end);
+    for end in turns.map(|turn| 2 * turn + 1) {
         let body = request_body(Format::Anthropic, &whole[..end]);
         let request = harness.request("POST", "/v1/messages").header("user-agent", "test-agent/1.0");
         harness.send(request.body(Full::new(body.into())).unwrap()).await;
@@ -243,6 +248,43 @@ async fn deleted_session_is_gone() {
     assert_eq!(from_page(None).await.status, StatusCode::OK);
     assert_eq!(harness.get(&path).await.status, StatusCode::NOT_FOUND);
     assert_eq!(number(&read(&harness, "overview").await["totals"]["all"], "requests"), 0.0);
+}
+
+/// A pinned result stays whole from the next crease on, moves nothing before, and survives a restart.
+#[tokio::test]
+async fn pinned_target_is_never_folded() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Archive::open(folder.path().join("archive.db")).unwrap();
+    let (mut harness, _) = start(small_window(), Some(open())).await;
+    run_turns(&harness, 0..7).await;
+    let id = read(&harness, "sessions").await["sessions"][0]["id"].as_str().unwrap().to_owned();
+    let put = async |path: String, body: Value, own: bool| {
+        let request = harness.request("PUT", &path);
+        let request = if own { request.header("x-foldline-request", "1") } else { request };
+        harness.send(request.body(Full::new(body.to_string().into())).unwrap()).await
+    };
+    let (path, pins) = (format!("{API}/sessions/{id}/pins"), json!({ "tools": [], "targets": ["file_4.rs"] }));
+    assert_eq!(put(path.clone(), pins.clone(), false).await.status, StatusCode::FORBIDDEN, "another page");
+    assert_eq!(put(path.clone(), json!({ "targets": [""] }), true).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(put(path.clone(), json!({ "files": ["a"] }), true).await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(put(format!("{API}/sessions/none/pins"), pins.clone(), true).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(put(path, pins.clone(), true).await.status, StatusCode::OK);
+    assert_eq!(read(&harness, &format!("sessions/{id}")).await["pins"], pins);
+
+    run_turns(&harness, 7..40).await;
+    let sent = harness.received().last().unwrap().body.clone();
+    let lines_of = |turn: usize| {
+        let text = String::from_utf8(sent.to_vec()).unwrap();
+        (0..40).filter(|line| text.contains(&format!("value_{turn}_{line} = "))).count()
+    };
+    assert_eq!(lines_of(4), 40, "the pinned file is whole");
+    assert!(lines_of(3) < 40 && lines_of(5) < 40, "its neighbors are folded: {} {}", lines_of(3), lines_of(5));
+
+    harness.stop().await.unwrap();
+    let (again, _) = start(small_window(), Some(open())).await;
+    run_turns(&again, 39..40).await;
+    assert_eq!(again.received().last().unwrap().body, sent, "another proxy sends the same bytes");
+    assert_eq!(read(&again, &format!("sessions/{id}")).await["pins"], pins);
 }
 
 async fn with_header(harness: &ProxyHarness, path: &str, name: &str, value: &str) -> ClientResponse {

@@ -224,8 +224,11 @@ fn cannot_fit_error(options: &FoldOptions, left: Tokens, largest: Option<(PartId
 
 /// Returns the options with the budget of a request point.
 fn options_at<'s>(options: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
-    match ledger.budget_at(at, options) {
-        budget if budget == options.budget => Cow::Borrowed(options),
-        budget => Cow::Owned(FoldOptions { budget, ..options.clone() }),
+    let (budget, pins) = (ledger.budget_at(at, options), ledger.pins_at(at));
+    if budget == options.budget && pins.is_none() {
+        return Cow::Borrowed(options);
     }
+    let mut options = FoldOptions { budget, ..options.clone() };
+    pins.into_iter().for_each(|pins| options.pins.add(pins));
+    Cow::Owned(options)
 }

@@ -54,7 +54,7 @@ pub use crate::engine::cancel::CancelFlag;
 pub use crate::engine::crease::{Crease, Trigger};
 pub use crate::engine::fold_details::{FoldDetail, TokenBreakdown};
 pub use crate::engine::handle::HandleParseError;
-pub use crate::engine::options::{PinRules, ReasoningRetention};
+pub use crate::engine::options::{PinPatterns, PinRules, ReasoningRetention};
 pub use crate::engine::policy::CreaseMode;
 pub use crate::engine::rendering::FoldStats;
 pub use crate::engine::session::RenderedMessage;

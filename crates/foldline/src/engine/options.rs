@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::conversation::{Conversation, PartId, Role};
 use crate::engine::cancel::CancelFlag;
 use crate::engine::policy::Policy;
@@ -120,6 +122,16 @@ impl fmt::Debug for PinRules {
 }
 
 impl PinRules {
+    /// Adds patterns that are not among the rules yet.
+    pub(crate) fn add(&mut self, patterns: &PinPatterns) {
+        let add = |rules: &mut Vec<String>, names: &[String]| {
+            let new: Vec<String> = names.iter().filter(|name| !rules.contains(name)).cloned().collect();
+            rules.extend(new);
+        };
+        add(&mut self.tools, &patterns.tools);
+        add(&mut self.targets, &patterns.targets);
+    }
+
     pub(crate) fn matches(&self, segment: &Segment) -> bool {
         if self.tools.is_empty() && self.targets.is_empty() && self.roles.is_empty() && self.parts.is_none() {
             return false;
@@ -140,6 +152,23 @@ impl PinRules {
     }
 }
 
+/// Names of tools and targets that a user pins while a conversation goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PinPatterns {
+    /// Results and arguments of these tools.
+    pub tools: Vec<String>,
+    /// Results and arguments of calls whose target contains one of these: a file, a command, a query.
+    pub targets: Vec<String>,
+}
+
+impl PinPatterns {
+    /// Returns true if nothing is pinned.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty() && self.targets.is_empty()
+    }
+}
+
 /// Facts from outside that a fold may depend on, each bound to a request point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
@@ -150,9 +179,17 @@ pub struct Ledger {
     /// Summaries of the first messages, by the request point after which each is known. Forced creases at later points
     /// may use them.
     pub summaries: BTreeMap<usize, PrefixSummary>,
+    /// Pins that apply from a request point on, in addition to those of the options; each entry replaces the one before.
+    /// They hold from the next crease on: what is folded already stays folded.
+    pub pins: BTreeMap<usize, PinPatterns>,
 }
 
 impl Ledger {
+    /// Returns the pins that apply at this request point.
+    pub(crate) fn pins_at(&self, at: usize) -> Option<&PinPatterns> {
+        self.pins.range(..=at).next_back().map(|(_, pins)| pins)
+    }
+
     pub(crate) fn budget_at(&self, at: usize, options: &FoldOptions) -> Tokens {
         self.budgets.range(..=at).next_back().map_or(options.budget, |(_, &tokens)| tokens)
     }

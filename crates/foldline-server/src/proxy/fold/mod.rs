@@ -10,6 +10,7 @@ pub(crate) mod prepare;
 pub(crate) mod request_facts;
 pub(crate) mod session_cache;
 pub(crate) mod session_facts;
+pub(crate) mod session_pins;
 pub(crate) mod summaries;
 pub(crate) mod summary_job;
 pub(crate) mod tenant;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldline::engine::{CancelFlag, Crease, apply_with_state};
+use foldline::engine::{CancelFlag, Crease, PinPatterns, apply_with_state};
 use foldline::laws::{LawProfile, ServerKind};
 use foldline::models::model_name;
 use foldline::tokens::Tokens;
@@ -28,6 +28,7 @@ use crate::proxy::fold::request_facts;
 use crate::proxy::fold::request_facts::{KnownSession, RequestFacts, WindowLimits};
 use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
 use crate::proxy::fold::session_facts::{SessionFacts, session_name};
+use crate::proxy::fold::session_pins::read_pins;
 use crate::proxy::fold::summary_job::{SummaryJob, is_summary_due, target_ratio};
 use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::settings::{ProxyMode, SummaryMode, UpstreamUrl};
@@ -231,6 +232,8 @@ struct IdentifiedSession {
     /// Name under which the tenant's conversations are cached.
     owner: String,
     model_name: String,
+    /// Name of the session in the archive.
+    name: String,
     prefixes: PrefixHashes,
     facts: Arc<SessionFacts>,
     /// The archive of the session.
@@ -250,10 +253,10 @@ impl IdentifiedSession {
             None => PrefixHashes::for_conversation(&scope, client.conversation()),
         };
         let facts = state.sessions.facts(&prefixes, tenant_archive);
-        let name = || job.session.clone().unwrap_or_else(|| session_name(prefixes.root()));
-        let archive = tenant_archive.map(|archive| archive.in_session(name()));
+        let name = job.session.clone().unwrap_or_else(|| session_name(prefixes.root()));
+        let archive = tenant_archive.map(|archive| archive.in_session(name.clone()));
         let continued = continues.map(|_| facts.handles(prefixes.full()));
-        Self { owner, model_name, prefixes, facts, archive, continued }
+        Self { owner, model_name, name, prefixes, facts, archive, continued }
     }
 
     fn scope(&self) -> [&str; 2] {
@@ -333,6 +336,9 @@ impl FoldInputs<'_> {
         }
         if state.settings.summary_mode != SummaryMode::Off && mode == ProxyMode::Fold {
             facts.adopt_summary(prefixes, &request.conversation().messages, is_open);
+        }
+        if is_open {
+            facts.adopt_pins(prefixes, &self.session_pins(state));
         }
 
         let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget.tokens).with_rules(&self.profile);
@@ -462,6 +468,15 @@ impl FoldInputs<'_> {
         BudgetChoice::new(&facts.ledger(&self.prefixes), self.prefixes.len(), allowed, learned)
     }
 
+    /// Returns the pins of the session.
+    fn session_pins(&self, state: &AppState) -> Arc<PinPatterns> {
+        let Self { session, job, .. } = self;
+        state.pins.get(job.tenant.key, &session.name, || match job.session {
+            Some(_) => read_pins(session.archive.as_ref()),
+            None => session.facts.recorded_pins(),
+        })
+    }
+
     /// Returns true if the budget is lower than the stated window allows.
     fn is_lowered(&self, state: &AppState) -> bool {
         let max_output = self.model.reserved_output(&self.request);
@@ -498,7 +513,7 @@ impl FoldInputs<'_> {
             return None;
         }
         let Self { session, job, model, prefixes, .. } = self;
-        let name = job.session.clone().unwrap_or_else(|| session_name(session.prefixes.root()));
+        let name = session.name.clone();
         let log = state.activity.get(job.tenant.key.0, job.tenant.archive.as_ref());
         let known = log.known_session(&name);
         let (messages, tools_hash) = known.unwrap_or_default();
@@ -543,8 +558,8 @@ impl FoldInputs<'_> {
             session.facts.persist_budgets(&self.prefixes);
         }
         if let Some(crease) = crease {
-            let name = self.job.session.clone().unwrap_or_else(|| session_name(session.prefixes.root()));
-            record_crease(&state.metrics, session.archive.as_ref(), (&name, &session.model_name), crease);
+            let names = (session.name.as_str(), session.model_name.as_str());
+            record_crease(&state.metrics, session.archive.as_ref(), names, crease);
             if state.settings.mode == ProxyMode::Observe {
                 let cost =
                     self.model.dollars(crease.rewrite_cost as f64, state.settings.upstreams.get(self.model.family));

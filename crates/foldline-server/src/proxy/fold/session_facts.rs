@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldline::engine::PrefixSummary;
+use foldline::engine::{PinPatterns, PrefixSummary};
 use foldline::tokens::Tokens;
 use foldline::wire::HiddenRound;
 use foldline::{Handle, Ledger, Message};
@@ -16,6 +16,7 @@ use foldline_summarize::{ModelSpend, PreparedSummary};
 
 use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::prefix_id::PrefixHashes;
+use crate::proxy::fold::session_pins::newest_pins;
 
 /// Returns the archive's session name of a conversation whose client sends none.
 pub(crate) fn session_name(root: u128) -> String {
@@ -34,6 +35,8 @@ pub(crate) struct SessionFacts {
     has_tool: Mutex<Option<bool>>,
     /// The budget of a retry that succeeded after a refusal, and its time.
     ceiling: Mutex<Option<(Tokens, Instant)>>,
+    /// Pins of the session when the facts were read.
+    recorded_pins: PinPatterns,
 }
 
 /// Progress and cost of the summaries of a conversation.
@@ -61,6 +64,8 @@ struct PrefixFacts {
     adopted_summary: Option<u128>,
     /// Originals folded in the history of a stored response.
     handles: Vec<Handle>,
+    /// Pins from this prefix on.
+    pins: Option<PinPatterns>,
 }
 
 /// Kinds of facts in the archive's ledger.
@@ -71,6 +76,7 @@ const SUMMARY_KIND: &str = "summary";
 const ADOPTED_SUMMARY_KIND: &str = "adopted_summary";
 const HANDLES_KIND: &str = "handles";
 const TOOL_KIND: &str = "tool";
+const ADOPTED_PINS_KIND: &str = "adopted_pins";
 /// Bytes of the prefix hash at the start of each fingerprint.
 const PREFIX_HASH_BYTES: usize = size_of::<u128>();
 
@@ -80,6 +86,7 @@ impl SessionFacts {
         let mut by_prefix: HashMap<u128, PrefixFacts> = HashMap::new();
         let mut has_tool = None;
         let recorded = archive.as_ref().and_then(|archive| archive.facts().ok()).unwrap_or_default();
+        let recorded_pins = newest_pins(&recorded);
         for fact in recorded {
             if fact.kind == TOOL_KIND {
                 has_tool = Some(fact.payload == [1]);
@@ -95,6 +102,7 @@ impl SessionFacts {
                 }
                 SUMMARY_KIND => entry.summary = serde_json::from_slice(&fact.payload).ok().map(Arc::new),
                 ADOPTED_SUMMARY_KIND => entry.adopted_summary = fact.payload.try_into().ok().map(u128::from_le_bytes),
+                ADOPTED_PINS_KIND => entry.pins = serde_json::from_slice(&fact.payload).ok(),
                 HANDLES_KIND => entry.handles = serde_json::from_slice(&fact.payload).unwrap_or_default(),
                 _ => {}
             }
@@ -109,7 +117,30 @@ impl SessionFacts {
             fold_counts: Mutex::default(),
             has_tool: Mutex::new(has_tool),
             ceiling: Mutex::default(),
+            recorded_pins,
         }
+    }
+
+    /// Returns the pins of the session when its facts were read.
+    pub(crate) fn recorded_pins(&self) -> PinPatterns {
+        self.recorded_pins.clone()
+    }
+
+    /// Records that pins apply from this request on, if they differ from those that apply to its prefixes.
+    pub(crate) fn adopt_pins(&self, prefixes: &PrefixHashes, pins: &PinPatterns) {
+        if pins.is_empty() && self.by_prefix().values().all(|fact| fact.pins.is_none()) {
+            return;
+        }
+        let adopted = self.ledger(prefixes).pins.pop_last().map(|(_, pins)| pins).unwrap_or_default();
+        if adopted == *pins {
+            return;
+        }
+        let prefix = prefixes.full();
+        // The first record of a fact wins; a second change before the next request needs a fingerprint of its own.
+        let payload = serde_json::to_vec(pins).unwrap_or_default();
+        let change = xxhash_rust::xxh3::xxh3_64(&payload);
+        self.write_fact(ADOPTED_PINS_KIND, &[&prefix.to_le_bytes()[..], &change.to_le_bytes()].concat(), &payload);
+        self.update(prefix, |fact| fact.pins = Some(pins.clone()));
     }
 
     /// Returns how many folds of each pass are new to the conversation. Folds that are computed again, because a client
@@ -129,7 +160,7 @@ impl SessionFacts {
 
     /// Returns the ledger of this conversation for the engine.
     pub(crate) fn ledger(&self, prefixes: &PrefixHashes) -> Ledger {
-        let by_prefix = self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_prefix = self.by_prefix();
         let mut ledger = Ledger::default();
         if by_prefix.is_empty() {
             return ledger;
@@ -140,6 +171,7 @@ impl SessionFacts {
                 ledger.cold_points.insert(at);
             }
             ledger.budgets.extend(fact.budget.map(|budget| (at, budget)));
+            ledger.pins.extend(fact.pins.clone().map(|pins| (at, pins)));
             let adopted = fact.adopted_summary.and_then(|prefix| by_prefix.get(&prefix)?.summary.as_ref());
             let adopted = adopted.map(|summary| PrefixSummary { until: summary.until(), text: summary.text().into() });
             ledger.summaries.extend(adopted.map(|summary| (at, summary)));
@@ -149,7 +181,7 @@ impl SessionFacts {
 
     /// Returns the summary of the longest prefix of this conversation.
     pub(crate) fn latest_summary(&self, prefixes: &PrefixHashes) -> Option<Arc<PreparedSummary>> {
-        let by_prefix = self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_prefix = self.by_prefix();
         prefixes.longest_first().find_map(|(_, prefix)| by_prefix.get(&prefix)?.summary.clone())
     }
 
@@ -178,7 +210,7 @@ impl SessionFacts {
     /// Returns true if a request has adopted the summary of this prefix. A second adoption at an earlier point would
     /// change what the first depends on.
     fn is_adopted(&self, summarized: u128) -> bool {
-        let by_prefix = self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_prefix = self.by_prefix();
         by_prefix.values().any(|fact| fact.adopted_summary == Some(summarized))
     }
 
@@ -227,7 +259,7 @@ impl SessionFacts {
     /// Returns the request points after which responses hid rounds from the client, with the hidden rounds of each
     /// response.
     pub(crate) fn hidden_rounds(&self, prefixes: &PrefixHashes) -> Vec<(usize, Vec<Arc<[HiddenRound]>>)> {
-        let by_prefix = self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_prefix = self.by_prefix();
         if by_prefix.is_empty() {
             return Vec::new();
         }
@@ -258,7 +290,7 @@ impl SessionFacts {
 
     /// Returns the originals that were folded in the history of a stored response.
     pub(crate) fn handles(&self, response: u128) -> StoredHandles {
-        let by_prefix = self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_prefix = self.by_prefix();
         by_prefix.get(&response).into_iter().flat_map(|fact| fact.handles.iter().copied()).collect()
     }
 
@@ -304,8 +336,12 @@ impl SessionFacts {
         }
     }
 
+    fn by_prefix(&self) -> MutexGuard<'_, HashMap<u128, PrefixFacts>> {
+        self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn update(&self, prefix: u128, change: impl FnOnce(&mut PrefixFacts)) {
-        change(self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner).entry(prefix).or_default());
+        change(self.by_prefix().entry(prefix).or_default());
     }
 
     fn write_fact(&self, kind: &str, fingerprint: &[u8], payload: &[u8]) {

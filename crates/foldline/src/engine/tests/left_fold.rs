@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::conversation::PartId;
-use crate::engine::PinRules;
+use crate::engine::{PinPatterns, PinRules};
 use crate::tokens::Tokens;
 use crate::{
     Conversation, ErrorKind, FoldOptions, FoldSession, FoldState, Ledger, Message, Meter, ModelTable, Part, Prices,
@@ -242,4 +242,23 @@ fn failed_plan_is_not_counted_twice() {
     let folded = fold(&conversation, &options(12_000), &ledger).unwrap();
     assert_eq!(session.rendered_messages(0).collect::<Vec<_>>(), folded.messages(&conversation));
     assert!(refused > 50 && !folded.creases.is_empty(), "{refused} {:?}", folded.creases);
+}
+
+/// A pin moves no byte that was sent before, and from its request point on its target stays whole, which would otherwise
+/// be folded at a later crease.
+#[test]
+fn pin_in_the_ledger_holds_from_its_point_on() {
+    let conversation = agent_session(60, 20);
+    let (result, pinned_at) = (2 + 2 * 18 + 1, 2 + 2 * 19);
+    let pins = PinPatterns { targets: vec!["file_18.rs".into()], ..PinPatterns::default() };
+    let pinned = Ledger { pins: BTreeMap::from([(pinned_at, pins)]), ..Ledger::default() };
+    let render = |messages: usize, ledger: &Ledger| {
+        let sent = Conversation { messages: conversation.messages[..messages].to_vec(), ..Conversation::default() };
+        fold(&sent, &options(12_000), ledger).unwrap().messages(&sent)
+    };
+    let (plain, all) = (Ledger::default(), conversation.messages.len());
+    assert_eq!(render(pinned_at - 2, &plain), render(pinned_at - 2, &pinned), "no byte moves before the pin");
+    let whole = &conversation.messages[result];
+    assert!(!render(all, &plain).contains(whole), "it is folded without the pin");
+    assert!(render(all, &pinned).contains(whole), "it stays whole with the pin");
 }

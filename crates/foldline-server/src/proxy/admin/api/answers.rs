@@ -1,5 +1,8 @@
 //! The answers of the API, written from a summary. Pure functions: the same summary gives the same answer.
 
+use std::sync::Arc;
+
+use foldline::engine::PinPatterns;
 use foldline_archive::TenantArchive;
 use serde_json::{Value, json};
 
@@ -147,7 +150,11 @@ pub(crate) fn sessions(summary: &ActivitySummary, since: i64, limit: usize, live
 }
 
 /// Returns the answer of `sessions/{id}`; none if there is no such session.
-pub(crate) fn session(summary: &ActivitySummary, id: &str) -> Option<Value> {
+pub(crate) fn session(
+    summary: &ActivitySummary,
+    id: &str,
+    pins: impl FnOnce() -> Arc<PinPatterns>,
+) -> Option<Value> {
     let entry = summary.session(id)?;
     let folds = summary.session_folds(id).map(|entry| {
         let mut fold = serde_json::to_value(&entry.fold).unwrap_or_default();
@@ -161,6 +168,7 @@ pub(crate) fn session(summary: &ActivitySummary, id: &str) -> Option<Value> {
         "session": session_json(entry, now_millis()),
         "requests": summary.session_requests(id).map(|request| request.to_json()).collect::<Vec<_>>(),
         "folds": folds.collect::<Vec<_>>(),
+        "pins": *pins(),
     }))
 }
 

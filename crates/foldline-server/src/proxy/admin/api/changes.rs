@@ -1,4 +1,4 @@
-//! Requests that change something: login, logout, deletion. They are accepted from the dashboard itself and from
+//! Requests that change something: login, logout, pins, deletion. They are accepted from the dashboard itself and from
 //! programs, not from pages of other origins.
 
 use std::sync::Arc;
@@ -7,9 +7,11 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use foldline::engine::PinPatterns;
 use http_body_util::{BodyExt, Limited};
 use hyper::http::request::Parts;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response};
@@ -25,6 +27,18 @@ fn check_origin(headers: &HeaderMap) -> Result<(), ApiFailure> {
     if login::is_own_change(headers) { Ok(()) } else { Err(ApiFailure::new(StatusCode::FORBIDDEN, reason)) }
 }
 
+/// Maximum patterns that can be pinned in a session, and maximum bytes of each.
+const MAX_PINS: usize = 100;
+const MAX_PIN_BYTES: usize = 512;
+
+/// Reads the JSON body of a change. `expected` describes it for the error message.
+async fn read_change<T: DeserializeOwned>(body: Body, expected: &str) -> Result<T, ApiFailure> {
+    let body = Limited::new(body, MAX_CHANGE_BYTES).collect().await;
+    let body = body.map_err(|_| ApiFailure::new(StatusCode::BAD_REQUEST, "the body could not be read"))?.to_bytes();
+    let invalid = |_| ApiFailure::new(StatusCode::BAD_REQUEST, format!("the body must be {expected}"));
+    serde_json::from_slice(&body).map_err(invalid)
+}
+
 /// A token that a browser sends once.
 #[derive(Deserialize)]
 struct LoginBody {
@@ -35,10 +49,7 @@ struct LoginBody {
 pub(crate) async fn login(state: &AppState, headers: &HeaderMap, body: Body) -> Response {
     let result = async {
         check_origin(headers)?;
-        let bad = |_| ApiFailure::new(StatusCode::BAD_REQUEST, "the body must be {\"token\":\"..\"}");
-        let body = Limited::new(body, MAX_CHANGE_BYTES).collect().await;
-        let body = body.map_err(|_| ApiFailure::new(StatusCode::BAD_REQUEST, "the body could not be read"))?.to_bytes();
-        let token = serde_json::from_slice::<LoginBody>(&body).map_err(bad)?.token;
+        let token = read_change::<LoginBody>(body, r#"{"token":".."}"#).await?.token;
         if !state.auth.accepts(token.as_bytes()) {
             return Err(ApiFailure::new(StatusCode::UNAUTHORIZED, "wrong token"));
         }
@@ -59,6 +70,42 @@ fn cookie_response(token: &str, is_tls: bool) -> Response {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response
+}
+
+/// Sets what is never folded in a session, from its next crease on.
+pub(super) async fn set_pins(
+    State(state): State<Arc<AppState>>,
+    Path(id): Path<String>,
+    parts: Parts,
+    body: Body,
+) -> ApiResult {
+    check_origin(&parts.headers)?;
+    let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
+    let pins: PinPatterns = read_change(body, r#"{"tools":[".."],"targets":[".."]}"#).await?;
+    check_pins(&pins)?;
+    let answer = json_response(&json!({ "pins": pins }));
+    let written = tokio::task::spawn_blocking(move || {
+        if !log.read(|summary| summary.session(&id).is_some())? {
+            return Err(ApiFailure::new(StatusCode::NOT_FOUND, "no session has this id"));
+        }
+        let archive = tenant.archive.as_ref().map(|archive| archive.in_session(id.clone()));
+        Ok(state.pins.set(tenant.key, &id, archive.as_ref(), pins)?)
+    });
+    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be written");
+    written.await.map_err(failed)??;
+    Ok(answer)
+}
+
+/// Rejects pins that would match everything, or that are too many or too long.
+fn check_pins(pins: &PinPatterns) -> Result<(), ApiFailure> {
+    let refused = |reason: String| Err(ApiFailure::new(StatusCode::BAD_REQUEST, reason));
+    if pins.tools.len() + pins.targets.len() > MAX_PINS {
+        return refused(format!("a session can have at most {MAX_PINS} pins"));
+    }
+    if pins.tools.iter().chain(&pins.targets).any(|pin| pin.trim().is_empty() || pin.len() > MAX_PIN_BYTES) {
+        return refused(format!("a pin is a text of 1 to {MAX_PIN_BYTES} bytes"));
+    }
+    Ok(())
 }
 
 /// Deletes a session: its records, its facts, and the originals that it stored first.

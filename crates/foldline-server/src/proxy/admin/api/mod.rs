@@ -14,7 +14,7 @@ use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::activity::{ActivitySummary, now_millis};
 use crate::proxy::admin::api::answers::{ProxyFacts, TableKey, TableQuery};
 use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response};
+use crate::proxy::fold::session_pins::read_pins;
 use crate::proxy::state::AppState;
 
 /// Largest number of rows that a request can ask for.
@@ -37,6 +38,7 @@ pub(crate) fn routes() -> Router<Arc<AppState>> {
         .route("/foldline/api/v1/overview", get(overview))
         .route("/foldline/api/v1/sessions", get(sessions))
         .route("/foldline/api/v1/sessions/{id}", get(session).delete(changes::delete_session))
+        .route("/foldline/api/v1/sessions/{id}/pins", put(changes::set_pins))
         .route("/foldline/api/v1/cache", get(cache))
         .route("/foldline/api/v1/quality", get(quality))
         .route("/foldline/api/v1/inventory", get(inventory))
@@ -97,8 +99,14 @@ async fn sessions(State(state): SharedState, Query(query): Query<ListQuery>, par
 }
 
 async fn session(State(state): SharedState, Path(id): Path<String>, parts: Parts) -> ApiResult {
-    let view = TenantView::identify(&state, &parts)?;
-    let shown = tokio::task::spawn_blocking(move || view.log.read(|summary| answers::session(summary, &id)));
+    let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
+    let shown = tokio::task::spawn_blocking(move || {
+        let archive = tenant.archive.as_ref().map(|archive| archive.in_session(id.clone()));
+        log.read(|summary| {
+            let pins = || state.pins.get(tenant.key, &id, || read_pins(archive.as_ref()));
+            answers::session(summary, &id, pins)
+        })
+    });
     let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
     let unknown = || ApiFailure::new(StatusCode::NOT_FOUND, "no session has this id");
     Ok(json_response(&shown.await.map_err(failed)??.ok_or_else(unknown)?))
