@@ -9,6 +9,7 @@ mod environment;
 mod input;
 mod log;
 mod output;
+mod policy_replay;
 pub(crate) mod render;
 mod runtime;
 mod settings;

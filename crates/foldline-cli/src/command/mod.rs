@@ -9,7 +9,7 @@ mod install;
 mod mcp;
 mod models;
 mod pipe;
-mod replay;
+pub(crate) mod replay;
 mod run;
 mod search;
 mod serve;

@@ -200,11 +200,11 @@ impl ReplayCommand {
 }
 
 /// Prices by which folds are decided for models that have none.
-const FALLBACK_PRICES: &str = "anthropic-5m";
+pub(crate) const FALLBACK_PRICES: &str = "anthropic-5m";
 /// The most sessions that are named in a message.
 const MAX_NAMED_SESSIONS: usize = 5;
 
-fn named_prices(name: &str) -> Result<Prices> {
+pub(crate) fn named_prices(name: &str) -> Result<Prices> {
     let table = PriceTable::builtin();
     table.get(name).with_context(|| {
         format!("unknown price table {name:?}; available: {}", table.names().collect::<Vec<_>>().join(", "))
@@ -213,7 +213,7 @@ fn named_prices(name: &str) -> Result<Prices> {
 
 /// Returns the prices of a session's own model. Folds of unknown and local models are decided by the usual prices; in
 /// dollars they cost nothing.
-fn session_prices(recording: &RecordedSession, options: &CompareOptions) -> Prices {
+pub(crate) fn session_prices(recording: &RecordedSession, options: &CompareOptions) -> Prices {
     let (table, model) = (ModelTable::builtin(), recording.conversation.model.as_deref());
     if model.is_none() || !table.find(model).has_list_price() {
         let mut prices = options.prices;

@@ -2,16 +2,18 @@
 
 use std::io::{ErrorKind, IsTerminal, stderr};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, StatsHandle};
+use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, StatsHandle, Tenancy};
 use tokio::sync::Notify;
 
 use crate::command::run::summary::summary_line;
 use crate::command::status::signed_dollars;
 use crate::output::{print_stdout, report};
+use crate::policy_replay::LocalReplay;
 use crate::render::{format_number, format_percent};
 use crate::settings::flags::{ProxyGroups, SettingFlags};
 use crate::settings::{archive, proxy};
@@ -31,7 +33,10 @@ pub(crate) struct ServeCommand {
 impl ServeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let layers = self.settings.load()?;
-        let settings = proxy::resolve(&layers)?;
+        let mut settings = proxy::resolve(&layers)?;
+        if settings.tokens.is_empty() && settings.tenancy.is_none_or(|tenancy| tenancy == Tenancy::Single) {
+            settings.policy_replay = LocalReplay::new(settings.policy.clone()).map(|replay| Arc::new(replay) as _);
+        }
         let archive = archive::open_for_mode(&layers, settings.mode)?;
         crate::log::init_stderr();
         #[cfg(unix)]

@@ -49,6 +49,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
         Ok::<_, anyhow::Error>(layers.parse(setting, SecondsArg::from_str)?.map_or(default, |it| it.0))
     };
     Ok(ProxySettings {
+        policy_replay: None,
         listen: layers.parse(&LISTEN, parse_listen_address)?.unwrap_or(defaults.listen),
         tokens: access_tokens(layers)?,
         allowed_hosts: list(layers, &ALLOW_HOST),

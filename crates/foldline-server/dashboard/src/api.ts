@@ -126,6 +126,13 @@ export interface SessionDetail {
   session: Session;
   requests: RequestItem[];
   folds: Fold[];
+  pins: Pins;
+}
+
+/** What is never folded in a session. */
+export interface Pins {
+  tools: string[];
+  targets: string[];
 }
 
 export interface Cache {
@@ -161,9 +168,18 @@ export interface Table {
 }
 
 export interface Policies {
-  available: boolean;
+  state: 'unavailable' | 'ready' | 'running' | 'done';
   reason: string;
   commands: string[];
+  sessions: number;
+  rows: {
+    policy: string;
+    is_current: boolean;
+    tokens: number;
+    cost: number;
+    cost_with_retries: number;
+    needed_context_kept: number;
+  }[];
 }
 
 export interface Health {
@@ -243,8 +259,10 @@ export const api = {
   tableAddress: (by: TableKey, since: string, format: 'csv' | 'json') =>
     `${BASE}table?by=${by}&since=${segment(since)}&format=${format}&download=1`,
   policies: () => call<Policies>('GET', 'policies'),
+  comparePolicies: () => call<Policies>('POST', 'policies'),
   health: () => call<Health>('GET', 'health'),
   original: (handle: string) => call<Original>('GET', `originals/${segment(handle)}`),
+  setPins: (id: string, pins: Pins) => call<{ pins: Pins }>('PUT', `sessions/${segment(id)}/pins`, pins),
   deleteSession: (id: string) => call<Record<string, never>>('DELETE', `sessions/${segment(id)}`),
   login: (token: string) => call<Record<string, never>>('POST', 'login', { token }),
   logout: () => call<Record<string, never>>('POST', 'logout'),

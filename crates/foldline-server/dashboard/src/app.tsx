@@ -189,6 +189,7 @@ export function App() {
                 error={detailError}
                 hasSessions={selected !== null}
                 now={now}
+                onPins={(pins) => setDetail((it) => (it === null ? null : { ...it, pins }))}
                 onDelete={() => {
                   if (selected === null) return;
                   api.deleteSession(selected).then(

@@ -5,6 +5,7 @@ import { ago, bytes, dollars, duration, percent, plural, ratio, tokens } from '.
 import { liveSessions, throttled } from '../src/live';
 import { formatQuery, parseQuery } from '../src/query';
 import { arrange, type Row } from '../src/rows';
+import { withoutPin, withPin } from '../src/views/pins';
 
 describe('numbers', () => {
   test('tokens have three significant digits', () => {
@@ -120,4 +121,16 @@ test('refreshing is throttled, and the last change is not lost', async () => {
   expect(runs).toBe(1);
   await new Promise((resolve) => setTimeout(resolve, 60));
   expect(runs).toBe(2);
+});
+
+describe('pins', () => {
+  const pins = { tools: ['todo_write'], targets: ['PLAN.md'] };
+  test('a pin is added once', () => {
+    expect(withPin(pins, 'targets', 'src/a.rs')).toEqual({ tools: ['todo_write'], targets: ['PLAN.md', 'src/a.rs'] });
+    expect(withPin(pins, 'targets', 'PLAN.md')).toBe(pins);
+    expect(withPin(pins, 'tools', '')).toBe(pins);
+  });
+  test('a pin is removed', () => {
+    expect(withoutPin(pins, 'tools', 'todo_write')).toEqual({ tools: [], targets: ['PLAN.md'] });
+  });
 });

@@ -24,6 +24,7 @@
 //! | `fold::tenant` | the tenant of a request and its part of the archive |
 //! | `fold::prefix_id` | identifies a conversation by hashes of its prefixes |
 //! | `fold::session_cache`, `fold::session_facts` | cached fold states; the facts that renderings depend on |
+//! | `fold::session_pins` | what users never want to be folded |
 //! | `fold::budget`, `fold::parallel_count` | the budget of a conversation; counting a new one on all cores |
 //! | `fold::archive_writer`, `fold::fold_events` | originals to the archive; events to log, metrics and journal |
 //! | `fold::hidden_history` | rounds hidden from the client, restored in its next request |
@@ -58,6 +59,7 @@ mod state;
 pub(crate) mod unfold_tool;
 pub(crate) mod upstream;
 
+pub use crate::proxy::admin::policy_comparison::{PolicyReplay, PolicyReport, PolicyRow};
 pub use crate::proxy::admin::stats::{ProxyStats, StatsHandle, UpstreamErrors};
 pub use crate::proxy::downstream::auth::{AccessToken, BadToken};
 pub use crate::proxy::downstream::listener::Proxy;

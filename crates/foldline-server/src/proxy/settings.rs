@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldline::tokens::Tokens;
@@ -13,6 +14,7 @@ use foldline_archive::Namespace;
 use hyper::Uri;
 use hyper::http::uri::{Authority, Scheme};
 
+use crate::proxy::admin::policy_comparison::PolicyReplay;
 use crate::proxy::downstream::auth::AccessToken;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls::TlsFiles;
@@ -59,6 +61,9 @@ pub struct ProxySettings {
     pub summary_mode: SummaryMode,
     /// Model that writes summaries, at the client's own provider; by default the conversation's model.
     pub summary_model: Option<String>,
+    /// Comparison of policies on recorded sessions of this machine. It belongs to all who can open the dashboard, so it is
+    /// for proxies with one user.
+    pub policy_replay: Option<Arc<dyn PolicyReplay>>,
     /// Limits on memory and concurrency.
     pub limits: ProxyLimits,
     /// Timeouts.
@@ -231,6 +236,7 @@ impl Default for ProxySettings {
             offer_unfold_tool: true,
             summary_mode: SummaryMode::Off,
             summary_model: None,
+            policy_replay: None,
             limits: ProxyLimits::default(),
             timeouts: Timeouts::default(),
         }

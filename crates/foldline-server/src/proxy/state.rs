@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::{ActivityLogs, now_millis};
 use crate::proxy::admin::metrics::ProxyMetrics;
+use crate::proxy::admin::policy_comparison::PolicyComparison;
 use crate::proxy::downstream::auth::TokenAuth;
 use crate::proxy::downstream::body_budget::BodyBudget;
 use crate::proxy::downstream::request_check::RequestChecks;
@@ -38,6 +39,7 @@ pub(crate) struct AppState {
     pub(crate) models: ModelRegistry,
     /// Effects and costs of requests, per tenant.
     pub(crate) activity: ActivityLogs,
+    pub(crate) comparison: Arc<PolicyComparison>,
     /// Time of the start, in milliseconds since 1970.
     pub(crate) started_at: i64,
     pub(crate) client: UpstreamClient,
@@ -67,6 +69,7 @@ impl AppState {
             pins: SessionPins::new(limits.sessions),
             models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
             activity: ActivityLogs::default(),
+            comparison: Arc::new(PolicyComparison::new(settings.policy_replay.clone())),
             started_at: now_millis(),
             client: UpstreamClient::new(timeouts),
             summary_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SUMMARIES)),

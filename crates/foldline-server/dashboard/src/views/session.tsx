@@ -1,10 +1,11 @@
 /** What was folded, and give it back. */
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { api, type Fold, type Original, type RequestItem, type SessionDetail } from '../api';
+import { api, type Fold, type Original, type Pins, type RequestItem, type SessionDetail } from '../api';
 import { Timeline } from '../charts';
 import { BREAK_WORDS, bytes, clock, count, dollars, plural, tokens, trigger } from '../format';
 import { Empty, Figure, Pending, Scroll, View } from '../parts';
+import { PinList, withPin } from './pins';
 
 export function SessionView(props: {
   detail: SessionDetail | null;
@@ -12,6 +13,7 @@ export function SessionView(props: {
   hasSessions: boolean;
   now: number;
   onDelete: () => void;
+  onPins: (pins: Pins) => void;
 }) {
   const { detail } = props;
   return (
@@ -23,14 +25,25 @@ export function SessionView(props: {
           <Empty why="No session yet. When one exists, its requests, creases and folds are listed here." />
         )
       ) : (
-        <Detail detail={detail} now={props.now} onDelete={props.onDelete} />
+        <Detail
+          key={detail.session.id}
+          detail={detail}
+          now={props.now}
+          onDelete={props.onDelete}
+          onPins={props.onPins}
+        />
       )}
     </View>
   );
 }
 
-function Detail(props: { detail: SessionDetail; now: number; onDelete: () => void }) {
-  const { session, requests, folds } = props.detail;
+function Detail(props: { detail: SessionDetail; now: number; onDelete: () => void; onPins: (pins: Pins) => void }) {
+  const { session, requests, folds, pins } = props.detail;
+  const pin = (fold: Fold) => {
+    const changed =
+      fold.target === '' ? withPin(pins, 'tools', fold.tool ?? '') : withPin(pins, 'targets', fold.target);
+    if (changed !== pins) api.setPins(session.id, changed).then((saved) => props.onPins(saved.pins));
+  };
   const [shown, setShown] = useState<Fold | null>(null);
   const it = session.totals;
   const creases = requests.filter((request) => request.crease !== null);
@@ -104,6 +117,7 @@ function Detail(props: { detail: SessionDetail; now: number; onDelete: () => voi
                   unfolds
                 </th>
                 <th scope="col">original</th>
+                <th scope="col">pin</th>
               </tr>
             </thead>
             <tbody>
@@ -130,12 +144,24 @@ function Detail(props: { detail: SessionDetail; now: number; onDelete: () => voi
                       </button>
                     )}
                   </td>
+                  <td>
+                    {fold.tool === null ? null : (
+                      <button
+                        type="button"
+                        onClick={() => pin(fold)}
+                        aria-label={`Never fold ${fold.target || fold.tool}`}
+                      >
+                        never fold
+                      </button>
+                    )}
+                  </td>
                 </tr>
               ))}
             </tbody>
           </table>
         </Scroll>
       )}
+      <PinList session={session.id} pins={pins} onChange={props.onPins} />
       <details>
         <summary>All requests of this session</summary>
         <RequestTable requests={requests} now={props.now} />

@@ -363,16 +363,6 @@ fn format_day(day: i64) -> String {
     format!("{year:04}-{month:02}-{date:02}")
 }
 
-/// Returns the answer of `policies`.
-pub(crate) fn policies() -> Value {
-    json!({
-        "available": false,
-        "reason": "The proxy does not store request bodies, so it cannot run them again. The logs that agents keep on this \
-                   machine can be replayed under every policy, with cost, tokens and what would have been missed:",
-        "commands": ["foldline replay ~/.claude/projects --html report.html", "foldline replay ~/.codex/sessions --html report.html"],
-    })
-}
-
 /// Returns the windows that were learned from providers.
 pub(crate) fn learned_windows(state: &AppState, tenant: &Tenant) -> Vec<Value> {
     let lifetime = state.settings.timeouts.learned;

@@ -1,4 +1,4 @@
-//! Requests that change something: login, logout, pins, deletion. They are accepted from the dashboard itself and from
+//! Requests that change something: login, logout, pins, comparisons, deletion. They are accepted from the dashboard itself and from
 //! programs, not from pages of other origins.
 
 use std::sync::Arc;
@@ -106,6 +106,14 @@ fn check_pins(pins: &PinPatterns) -> Result<(), ApiFailure> {
         return refused(format!("a pin is a text of 1 to {MAX_PIN_BYTES} bytes"));
     }
     Ok(())
+}
+
+/// Starts a comparison of policies, if none is running.
+pub(super) async fn compare_policies(State(state): State<Arc<AppState>>, parts: Parts) -> ApiResult {
+    check_origin(&parts.headers)?;
+    TenantView::identify(&state, &parts)?;
+    state.comparison.start();
+    Ok(json_response(&state.comparison.answer()))
 }
 
 /// Deletes a session: its records, its facts, and the originals that it stored first.

@@ -43,7 +43,7 @@ pub(crate) fn routes() -> Router<Arc<AppState>> {
         .route("/foldline/api/v1/quality", get(quality))
         .route("/foldline/api/v1/inventory", get(inventory))
         .route("/foldline/api/v1/table", get(table))
-        .route("/foldline/api/v1/policies", get(policies))
+        .route("/foldline/api/v1/policies", get(policies).post(changes::compare_policies))
         .route("/foldline/api/v1/health", get(health))
         .route("/foldline/api/v1/originals/{handle}", get(original))
         .route("/foldline/api/v1/events", get(stream::events))
@@ -163,7 +163,7 @@ async fn table(State(state): SharedState, Query(params): Query<TableParams>, par
 
 async fn policies(State(state): SharedState, parts: Parts) -> ApiResult {
     TenantView::identify(&state, &parts)?;
-    Ok(json_response(&answers::policies()))
+    Ok(json_response(&state.comparison.answer()))
 }
 
 async fn health(State(state): SharedState, parts: Parts) -> ApiResult {
