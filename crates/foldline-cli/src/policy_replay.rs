@@ -43,7 +43,7 @@ impl LocalReplay {
 impl PolicyReplay for LocalReplay {
     fn compare(&self) -> Result<PolicyReport, String> {
         let files = newest_files(&self.folders);
-        let read = || Ok::<_, String>(RecordingFiles::from_paths(&files).map_err(|error| error.to_string())?);
+        let read = || RecordingFiles::from_paths(&files).map_err(|error| error.to_string());
         let corpus = CorpusStats::from_recordings(read()?.filter_map(Result::ok));
         let options = CompareOptions {
             budget: BUDGET,
@@ -81,7 +81,7 @@ impl PolicyReplay for LocalReplay {
 fn newest_files(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     folders.iter().for_each(|folder| collect_logs(folder, MAX_DEPTH, &mut found));
-    found.sort_by(|one, other| other.0.cmp(&one.0));
+    found.sort_by_key(|(time, _, _)| std::cmp::Reverse(*time));
     let mut bytes = 0;
     let within = found.into_iter().take(MAX_FILES).take_while(|(_, size, _)| {
         bytes += size;

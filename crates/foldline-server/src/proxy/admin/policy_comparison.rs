@@ -60,10 +60,8 @@ enum ComparisonProgress {
 }
 
 /// Commands that compare policies in detail.
-const COMMANDS: [&str; 2] = [
-    "foldline replay ~/.claude/projects --html report.html",
-    "foldline replay ~/.codex/sessions --html report.html",
-];
+const COMMANDS: [&str; 2] =
+    ["foldline replay ~/.claude/projects --html report.html", "foldline replay ~/.codex/sessions --html report.html"];
 
 impl PolicyComparison {
     /// Creates a comparison; without `replay` there is none.

@@ -150,11 +150,7 @@ pub(crate) fn sessions(summary: &ActivitySummary, since: i64, limit: usize, live
 }
 
 /// Returns the answer of `sessions/{id}`; none if there is no such session.
-pub(crate) fn session(
-    summary: &ActivitySummary,
-    id: &str,
-    pins: impl FnOnce() -> Arc<PinPatterns>,
-) -> Option<Value> {
+pub(crate) fn session(summary: &ActivitySummary, id: &str, pins: impl FnOnce() -> Arc<PinPatterns>) -> Option<Value> {
     let entry = summary.session(id)?;
     let folds = summary.session_folds(id).map(|entry| {
         let mut fold = serde_json::to_value(&entry.fold).unwrap_or_default();
@@ -501,7 +497,7 @@ mod tests {
         };
         let by = |key| TableQuery { key, since: 0 };
         timed("sessions", &|| sessions(&summary, 0, 50, false).to_string().len());
-        timed("session", &|| session(&summary, "session-9999").unwrap().to_string().len());
+        timed("session", &|| session(&summary, "session-9999", Arc::default).unwrap().to_string().len());
         timed("cache", &|| cache(&summary, 120).to_string().len());
         timed("quality", &|| quality(&summary).to_string().len());
         timed("inventory", &|| inventory(&summary).to_string().len());
