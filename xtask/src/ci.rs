@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::output::print_line;
+#[cfg(unix)]
+use crate::postgres;
 use crate::{repository, tidy};
 
 enum CiStep {
@@ -20,17 +22,14 @@ enum CiStep {
 
 /// Runs all steps and stops at the first that fails.
 pub(crate) fn run(_: &[String]) -> Result<()> {
-    let tests: &[&str] = match has_cargo_command("nextest") {
-        true => &["nextest", "run", "--workspace", "--no-tests=pass"],
-        false => &["test", "--workspace", "--lib", "--bins", "--tests"],
-    };
     let steps = [
         ("format", CiStep::Cargo(&["fmt", "--all", "--check"])),
         ("lints", CiStep::Cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("features", CiStep::Cargo(FEATURE_LINTS)),
         ("fuzz", CiStep::Function(check_fuzz_targets)),
         ("docs", CiStep::Rustdoc(&["doc", "--workspace", "--no-deps"])),
-        ("tests", CiStep::Cargo(tests)),
-        ("doc tests", CiStep::Cargo(&["test", "--workspace", "--doc"])),
+        ("tests", CiStep::Function(run_tests)),
+        ("doc tests", CiStep::Cargo(&["test", "--workspace", "--doc", "--features", RELEASE_FEATURES])),
         ("tidy", CiStep::Function(tidy::run)),
         ("dashboard", CiStep::Function(check_dashboard)),
         ("deny", CiStep::Function(check_dependency_policy)),
@@ -57,14 +56,54 @@ fn run_step(step: &CiStep) -> Result<()> {
         CiStep::Function(task) => return task(&[]),
     };
     let mut cargo = repository::cargo_command();
-    // Fixed seed: every run has the same property-test cases. Run the tests without it to search for new ones.
-    cargo.args(*arguments).env("PROPTEST_RNG_SEED", "20261115");
+    cargo.args(*arguments);
     if let Some(flags) = rustdoc_flags {
         cargo.env("RUSTDOCFLAGS", flags);
     }
     let status = cargo.status().context("cargo did not start")?;
     if !status.success() {
         bail!("`cargo {}` ended with {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// Features of release builds that the default build does not have, and what their tests need.
+const RELEASE_FEATURES: &str =
+    "foldline-cli/postgres,foldline-server/postgres,foldline-archive/postgres,foldline-archive/testing";
+
+/// Lints the code of features that are off by default.
+const FEATURE_LINTS: &[&str] = &[
+    "clippy",
+    "--package",
+    "foldline-archive",
+    "--all-targets",
+    "--features",
+    "postgres,testing",
+    "--",
+    "-D",
+    "warnings",
+];
+
+/// Runs all tests, with a private PostgreSQL server if there can be one.
+fn run_tests(_: &[String]) -> Result<()> {
+    let mut cargo = repository::cargo_command();
+    match has_cargo_command("nextest") {
+        true => cargo.args(["nextest", "run", "--workspace", "--no-tests=pass"]),
+        false => cargo.args(["test", "--workspace", "--lib", "--bins", "--tests"]),
+    };
+    // Fixed seed: every run has the same property-test cases. Run the tests without it to search for new ones.
+    cargo.args(["--features", RELEASE_FEATURES]).env("PROPTEST_RNG_SEED", "20261115");
+    #[cfg(unix)]
+    let _server = {
+        let server = postgres::PrivateServer::start().context("the PostgreSQL server did not start")?;
+        match &server {
+            Some(server) => drop(cargo.env(postgres::SERVER_VARIABLE, server.url())),
+            None => print_line("PostgreSQL is not installed and cannot be installed here: its tests are skipped"),
+        }
+        server
+    };
+    if !cargo.status().context("cargo did not start")?.success() {
+        bail!("a test failed");
     }
     Ok(())
 }

@@ -7,6 +7,8 @@ mod corpus;
 mod eval;
 mod names;
 mod output;
+#[cfg(unix)]
+mod postgres;
 mod reference;
 mod renderings;
 mod repository;
@@ -44,6 +46,12 @@ const TASKS: &[RepoTask] = &[
         name: "names",
         about: "prints statistics of names, prose and structure: cargo xtask names [path]",
         run: names::run,
+    },
+    #[cfg(unix)]
+    RepoTask {
+        name: "postgres",
+        about: "runs a command with a private PostgreSQL server: cargo xtask postgres COMMAND",
+        run: postgres::run,
     },
     RepoTask { name: "reference", about: "writes the generated pages of docs/reference", run: reference::run },
     RepoTask {

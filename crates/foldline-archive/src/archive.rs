@@ -10,7 +10,7 @@ use crate::encryption::{ArchiveCipher, ArchiveKey};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::sqlite::SqliteStore;
-use crate::store::ArchiveStore;
+use crate::store::{ArchiveStore, StoreHealth};
 use crate::tenant::TenantArchive;
 
 /// A durable, exact, private store of everything that was folded.
@@ -85,20 +85,48 @@ impl Archive {
         Self::open_with(path, ArchiveOptions::default())
     }
 
-    /// Opens the archive at this path.
+    /// Opens the archive at this path, or in the PostgreSQL database with this URL (cargo feature `postgres`). A database
+    /// that is not reachable is no error: later calls try again.
     ///
     /// # Errors
     ///
-    /// The same as for [`Archive::open`], if the key is wrong, and if the path is a URL.
+    /// The same as for [`Archive::open`], if the key is wrong, and if the path is another URL.
     pub fn open_with(path: impl AsRef<Path>, options: ArchiveOptions) -> Result<Self, Error> {
-        reject_url(path.as_ref())?;
         let cipher = ArchiveCipher::new(options.key)?;
         let is_writable = options.access == AccessMode::ReadWrite;
-        let store = SqliteStore::open(path.as_ref(), cipher.clone(), is_writable)?;
-        Ok(Self::with_store(Arc::new(store), cipher))
+        let store: Arc<dyn ArchiveStore> = match url_scheme(path.as_ref()) {
+            None => Arc::new(SqliteStore::open(path.as_ref(), cipher.clone(), is_writable)?),
+            #[cfg(feature = "postgres")]
+            Some(("postgres" | "postgresql", url)) => {
+                let location = Self::describe(url);
+                Arc::new(crate::postgres::PostgresStore::open(url, location, cipher.clone(), is_writable)?)
+            }
+            Some((scheme, _)) => return Err(unsupported_scheme(scheme)),
+        };
+        Ok(Self::with_store(store, cipher))
     }
 
-    fn with_store(store: Arc<dyn ArchiveStore>, cipher: ArchiveCipher) -> Self {
+    /// Returns true if a path is the URL of a database rather than the path of a file.
+    pub fn is_url(path: impl AsRef<Path>) -> bool {
+        url_scheme(path.as_ref()).is_some()
+    }
+
+    /// Returns the name of an archive for messages, without opening it: its path, or its URL without credentials and
+    /// options.
+    pub fn describe(path: impl AsRef<Path>) -> String {
+        let path = path.as_ref();
+        let Some((scheme, url)) = url_scheme(path) else { return path.display().to_string() };
+        let rest = url.get(scheme.len() + 3..).unwrap_or_default();
+        let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+        format!("{scheme}://{}", rest.split_once('?').map_or(rest, |(rest, _)| rest))
+    }
+
+    /// Returns whether the store answered last, without asking it.
+    pub fn health(&self) -> StoreHealth {
+        self.store.health()
+    }
+
+    pub(crate) fn with_store(store: Arc<dyn ArchiveStore>, cipher: ArchiveCipher) -> Self {
         Self { store, cipher, identity: Arc::default() }
     }
 
@@ -144,15 +172,35 @@ impl Archive {
     }
 }
 
-/// Rejects a URL, which would become a folder that is named like its scheme.
-fn reject_url(path: &Path) -> Result<(), Error> {
-    let Some((scheme, _)) = path.to_str().and_then(|path| path.split_once("://")) else { return Ok(()) };
+/// Returns the scheme of a URL, and the URL. Without this check it would become a folder that is named like its scheme.
+fn url_scheme(path: &Path) -> Option<(&str, &str)> {
+    let url = path.to_str()?;
+    let (scheme, _) = url.split_once("://")?;
     let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-    if scheme.is_empty() || !scheme.chars().all(is_scheme) {
-        return Ok(());
+    (!scheme.is_empty() && scheme.chars().all(is_scheme)).then_some((scheme, url))
+}
+
+fn unsupported_scheme(scheme: &str) -> Error {
+    let supported = match cfg!(feature = "postgres") {
+        true => "an archive is the path of a file, or a URL that begins with postgres://",
+        false => "an archive is the path of a file (this build has no support for postgres://)",
+    };
+    Error::new(ErrorKind::InvalidInput, format!("archives at {scheme}:// are not supported; {supported}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_have_no_credentials() {
+        for (path, shown) in [
+            ("postgres://user:secret@a:5432,b/db?sslmode=require", "postgres://a:5432,b/db"),
+            ("postgres://user:se/c?r@t@host/db", "postgres://host/db"),
+            ("postgres://host/db?password=secret", "postgres://host/db"),
+            ("a/folder/archive.db", "a/folder/archive.db"),
+        ] {
+            assert_eq!(Archive::describe(path), shown);
+        }
     }
-    Err(Error::new(
-        ErrorKind::InvalidInput,
-        format!("archives at {scheme}:// are not supported; an archive is the path of a file"),
-    ))
 }

@@ -47,6 +47,10 @@ pub enum ErrorKind {
     DiskFull,
     /// Another process locked the archive for too long.
     Busy,
+    /// The database is not reachable, or did not answer in time.
+    Unavailable,
+    /// A legal hold prevents the deletion.
+    Held,
     /// The file was written by a newer version.
     TooNew {
         /// The schema version of the file.

@@ -1,11 +1,12 @@
 //! The archive of foldline: a durable, exact and private store of everything that was folded.
 //!
-//! An [`Archive`] is one SQLite file, or another store that implements the traits of [`store`]. The data of one user is reachable only through that user's
-//! [`TenantArchive`], which implements [`foldline::OriginalStore`]: when `store` returns, the originals are on
-//! disk, and [`TenantArchive::unfold`] returns the identical bytes, or a typed error, for as long as retention
-//! keeps them.
+//! An [`Archive`] is one SQLite file, or a PostgreSQL database (cargo feature `postgres`); both implement the traits of
+//! [`store`]. The data of one user is reachable only through that user's [`TenantArchive`], which implements
+//! [`foldline::OriginalStore`]: when `store` returns, the originals are on disk, and [`TenantArchive::unfold`] returns
+//! the identical bytes, or a typed error, for as long as retention keeps them.
 //!
-//! This crate uses the disk and the clock. It reads no environment and no settings, and uses no network.
+//! This crate uses the disk and the clock. It reads no environment and no settings, and uses no network, except to reach
+//! the database of an archive that is not a file.
 
 mod admin;
 mod archive;
@@ -18,6 +19,8 @@ mod handle_prefix;
 mod namespace;
 mod originals;
 mod permissions;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod search;
 mod sessions;
 mod sqlite;
@@ -26,6 +29,7 @@ mod sync_handle;
 mod tenant;
 
 pub use crate::admin::delete::DeleteReport;
+pub use crate::admin::hold::LegalHold;
 pub use crate::admin::retention::{PruneReport, RetentionPolicy};
 pub use crate::admin::stats::{ArchiveStats, ToolStats};
 pub use crate::admin::transfer::{ExportReport, ImportReport};
@@ -37,6 +41,8 @@ pub use crate::namespace::Namespace;
 pub use crate::originals::entry::{OriginalInfo, UnfoldedOriginal};
 pub use crate::originals::excerpt::{Excerpt, ExcerptQuery, LineRange, PAGE_BYTES, excerpt};
 pub use crate::originals::write::{RefusedOriginal, StoreCounts};
+#[cfg(all(feature = "postgres", feature = "testing"))]
+pub use crate::postgres::testing as postgres_testing;
 pub use crate::search::query::{SearchHit, SearchResults};
 pub use crate::sessions::journal::{EventRecord, RequestRecord, SessionRecord};
 pub use crate::sessions::ledger::LedgerFact;

@@ -15,7 +15,7 @@
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::sync_handle::SyncHandle;
 
@@ -25,7 +25,7 @@ pub use crate::search::terms::SearchTerms;
 
 /// A store of archives.
 pub trait ArchiveStore:
-    OriginalRows + LedgerRows + JournalRows + SearchRows + RetentionRows + Debug + Send + Sync
+    OriginalRows + LedgerRows + JournalRows + SearchRows + RetentionRows + HoldRows + Debug + Send + Sync
 {
     /// Returns the name of the store for messages: a path or a URL without credentials.
     fn location(&self) -> String;
@@ -42,6 +42,21 @@ pub trait ArchiveStore:
 
     /// Requests that everything written so far survives a power loss.
     fn request_sync(&self) -> SyncHandle;
+
+    /// Returns whether the store answered last, without asking it.
+    fn health(&self) -> StoreHealth {
+        StoreHealth::default()
+    }
+}
+
+/// The state of a store in the network. A file has the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreHealth {
+    /// The reason why the last call failed, if the store was not reachable.
+    pub outage: Option<String>,
+    /// Round trips to the store so far.
+    pub round_trips: u64,
 }
 
 /// The part of an archive that an operation covers.
@@ -527,4 +542,45 @@ pub trait RetentionRows {
     ///
     /// If the store cannot be read.
     fn check_structure(&self) -> Result<Vec<String>, Error>;
+}
+
+/// A legal hold: data that is neither expired nor deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldRow {
+    /// The session; `None` if the whole namespace is held.
+    pub session: Option<StoredName>,
+    /// The reason.
+    pub reason: String,
+    /// Time at which it was set, in milliseconds since 1970.
+    pub at: i64,
+}
+
+/// Legal holds. A store without them refuses to set one.
+pub trait HoldRows {
+    /// Sets a hold, or changes the reason of an existing one.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written, or has no holds.
+    fn set_hold(&self, _: &Namespace, _: HoldRow) -> Result<(), Error> {
+        Err(Error::new(ErrorKind::InvalidInput, "an archive in a file has no legal holds; use one in PostgreSQL"))
+    }
+
+    /// Releases the hold of the session with this key, or of the namespace; returns false if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    fn release_hold(&self, _: &Namespace, _: Option<&str>) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Returns the holds of a namespace, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn holds(&self, _: &Namespace) -> Result<Vec<HoldRow>, Error> {
+        Ok(Vec::new())
+    }
 }

@@ -12,7 +12,7 @@ use crate::encryption::ArchiveCipher;
 use crate::error::Error;
 use crate::sqlite::connection;
 use crate::sqlite::database::OpenDatabase;
-use crate::store::ArchiveStore;
+use crate::store::{ArchiveStore, HoldRows};
 use crate::sync_handle::SyncHandle;
 
 /// An archive in a SQLite file.
@@ -83,6 +83,8 @@ impl SqliteStore {
         Ok(())
     }
 }
+
+impl HoldRows for SqliteStore {}
 
 impl ArchiveStore for SqliteStore {
     fn location(&self) -> String {

@@ -10,6 +10,8 @@ mod encryption;
 mod engine;
 mod errors;
 mod ledger;
+#[cfg(all(feature = "postgres", feature = "testing"))]
+mod postgres;
 mod removed_file;
 mod retention;
 mod round_trip;

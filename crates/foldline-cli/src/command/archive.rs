@@ -59,13 +59,13 @@ impl StatsTask {
     fn run(self) -> Result<ExitCode> {
         let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let stats = settings.open_tenant()?.stats()?;
-        print_stdout(&format_stats(&stats, &settings.path))?;
+        print_stdout(&format_stats(&stats, &settings.location()))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn format_stats(stats: &ArchiveStats, path: &Path) -> String {
-    let mut text = format!("{}\n", path.display());
+fn format_stats(stats: &ArchiveStats, location: &str) -> String {
+    let mut text = format!("{location}\n");
     let mut row = |name: &str, value: String| text += &format!("  {name:<12} {value}\n");
     row(
         "originals",

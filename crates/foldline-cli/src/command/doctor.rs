@@ -12,7 +12,7 @@ use clap::Args;
 use foldline::Meter;
 use foldline::tokens::{CountExactness, Tokens};
 use foldline::wire::Format;
-use foldline_archive::AccessMode;
+use foldline_archive::{AccessMode, ErrorKind};
 use foldline_server::proxy::probe;
 use foldline_server::proxy::probe::{NeighbourWindow, RunningProxy};
 use foldline_server::proxy::{ProxySettings, UpstreamUrl};
@@ -144,8 +144,8 @@ fn check_archive(layers: &SettingLayers) -> DoctorFinding {
         Ok(settings) => settings,
         Err(error) => return DoctorFinding::fail("archive", format!("{error:#}"), "set its path with --archive"),
     };
-    let path = settings.path.as_path();
-    if !path.exists() {
+    let (path, location) = (settings.path.as_path(), settings.location());
+    if !settings.may_exist() {
         return match can_create_file(path) {
             true => DoctorFinding::ok("archive", format!("{} will be created at the first fold", path.display())),
             false => DoctorFinding::fail(
@@ -156,29 +156,33 @@ fn check_archive(layers: &SettingLayers) -> DoctorFinding {
         };
     }
     let stats = settings.open(AccessMode::ReadOnly).and_then(|archive| archive.tenant(&settings.namespace).stats());
+    let is_file = path.exists();
     match stats {
+        Err(error) if *error.kind() == ErrorKind::NotAnArchive && !is_file => {
+            DoctorFinding::ok("archive", format!("{location}: it will be created when a proxy starts"))
+        }
         Err(error) => DoctorFinding::fail(
             "archive",
             error.to_string(),
             "requests that need a fold are forwarded unchanged until this is repaired",
         ),
-        Ok(_) if OpenOptions::new().append(true).open(path).is_err() => DoctorFinding::fail(
+        Ok(_) if is_file && OpenOptions::new().append(true).open(path).is_err() => DoctorFinding::fail(
             "archive",
-            format!("{} is readable but not writable", path.display()),
+            format!("{location} is readable but not writable"),
             "make it writable for this user, or set another path with --archive",
         ),
         Ok(stats) if stats.damaged > 0 => DoctorFinding::warn(
             "archive",
-            format!("{}: {} originals are damaged on disk", path.display(), format_number(stats.damaged)),
+            format!("{location}: {} originals are damaged on disk", format_number(stats.damaged)),
             "run `foldline archive verify` to list them",
         ),
         Ok(stats) => DoctorFinding::ok(
             "archive",
             format!(
-                "{}: {} originals, {} on disk, private to this user",
-                path.display(),
+                "{location}: {} originals, {} on disk{}",
                 format_number(stats.available),
-                units::format_bytes(stats.file_bytes + stats.index_bytes)
+                units::format_bytes(stats.file_bytes + stats.index_bytes),
+                if is_file { ", private to this user" } else { "" }
             ),
         ),
     }

@@ -39,7 +39,7 @@ const DAY_MILLIS: i64 = 86_400_000;
 
 /// Returns the journal of the local user; none if there is no archive yet.
 pub(crate) fn open_log(settings: &ArchiveSettings) -> Result<Option<ActivityLog>> {
-    if !settings.path.exists() {
+    if !settings.may_exist() {
         return Ok(None);
     }
     Ok(Some(ActivityLog::new(Some(settings.open_tenant()?))))
@@ -79,7 +79,7 @@ impl StatusCommand {
             None => format!("no proxy at {DEFAULT_PROXY}; start one with `foldline serve`\n\n"),
         })?;
         if all.requests == 0 {
-            let path = settings.path.display();
+            let path = settings.location();
             print_stdout(&format!("no request was recorded in {path} yet\n"))?;
             return Ok(ExitCode::SUCCESS);
         }

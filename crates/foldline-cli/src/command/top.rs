@@ -39,7 +39,7 @@ impl TopCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let Some(log) = open_log(&settings)? else {
-            bail!("there is no archive at {} yet; start a proxy with `foldline serve`", settings.path.display());
+            bail!("there is no archive at {} yet; start a proxy with `foldline serve`", settings.location());
         };
         let once = self.once || !std::io::stdout().is_terminal();
         loop {

@@ -13,6 +13,7 @@ use crate::settings::table::{ARCHIVE, ARCHIVE_KEY, ARCHIVE_KEY_FILE, NAMESPACE};
 
 /// Resolved archive settings.
 pub(crate) struct ArchiveSettings {
+    /// The path of a file, or the URL of a database. The URL may have a password: see `location`.
     pub(crate) path: PathBuf,
     pub(crate) namespace: Namespace,
     /// True if the namespace was chosen, false if it is the default.
@@ -34,7 +35,7 @@ pub(crate) fn open_for_mode(layers: &SettingLayers, mode: ProxyMode) -> Result<O
     match mode {
         ProxyMode::Fold => {
             let opened = ArchiveSettings::resolve(layers)?.open(AccessMode::ReadWrite);
-            let advice = "the archive could not be opened; set another path with --archive, or use --mode off";
+            let advice = "the archive could not be opened; set another one with --archive, or use --mode off";
             Ok(Some(opened.context(advice)?))
         }
         ProxyMode::Observe | ProxyMode::Off => Ok(None),
@@ -68,7 +69,17 @@ impl ArchiveSettings {
 
     /// Opens an existing archive for writing.
     pub(crate) fn open_existing(&self) -> Result<Archive, foldline_archive::Error> {
-        self.open(if self.path.exists() { AccessMode::ReadWrite } else { AccessMode::ReadOnly })
+        self.open(if self.may_exist() { AccessMode::ReadWrite } else { AccessMode::ReadOnly })
+    }
+
+    /// Returns false if the archive is a file that does not exist.
+    pub(crate) fn may_exist(&self) -> bool {
+        Archive::is_url(&self.path) || self.path.exists()
+    }
+
+    /// Returns the name of the archive for messages.
+    pub(crate) fn location(&self) -> String {
+        Archive::describe(&self.path)
     }
 
     /// Opens the user's namespace of the archive for reading.

@@ -1,0 +1,57 @@
+//! Legal holds: what is held is neither expired nor deleted.
+//!
+//! A hold of a session covers the originals that the session stored first, its facts, requests and events. A hold of the
+//! namespace covers everything in it.
+
+use crate::clock;
+use crate::error::Error;
+use crate::store::HoldRow;
+use crate::tenant::TenantArchive;
+
+/// A legal hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LegalHold {
+    /// The session; `None` if the whole namespace is held.
+    pub session: Option<String>,
+    /// The reason.
+    pub reason: String,
+    /// Time at which it was set, in milliseconds since 1970.
+    pub at: i64,
+}
+
+impl TenantArchive {
+    /// Holds the data of a session, or of the whole namespace.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written, or is a file.
+    pub fn set_hold(&self, session: Option<&str>, reason: &str) -> Result<(), Error> {
+        let session = session.map(|name| self.cipher().session_name(name)).transpose()?;
+        let hold = HoldRow { session, reason: reason.to_owned(), at: clock::now_millis() };
+        self.store_rows().set_hold(self.namespace(), hold)
+    }
+
+    /// Releases the hold of a session, or that of the namespace; returns false if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn release_hold(&self, session: Option<&str>) -> Result<bool, Error> {
+        let session = session.map(|name| self.cipher().session_name(name)).transpose()?;
+        self.store_rows().release_hold(self.namespace(), session.as_ref().map(|name| name.key.as_str()))
+    }
+
+    /// Returns the holds of this namespace, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
+    pub fn holds(&self) -> Result<Vec<LegalHold>, Error> {
+        let open = |row: HoldRow| {
+            let session = row.session.map(|name| self.cipher().open_session(name)).transpose()?;
+            Ok(LegalHold { session, reason: row.reason, at: row.at })
+        };
+        self.store_rows().holds(self.namespace())?.into_iter().map(open).collect()
+    }
+}

@@ -1,0 +1,38 @@
+//! The PostgreSQL store (cargo feature `postgres`): all SQL of PostgreSQL, for archives that several proxies share.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `store` | the open store and its threads |
+//! | `originals`, `ledger`, `journal`, `search`, `retention`, `holds` | the traits of the storage seam |
+//! | `schema`, `rows` | tables, row-level security, migrations, and reading rows |
+//! | `database`, `connection`, `outage`, `pipeline`, `wait`, `error` | connections, transactions in one round trip, limits on waiting |
+//! | `indexer`, `repack` | background work: indexing; moving originals between packs |
+//!
+//! Every table has the tenant as the first column of its key, and every statement names it. Row-level security is a
+//! second wall: a transaction sees only the rows of the tenant that it was begun for.
+//!
+//! Calls wait on the caller's thread, at most for a limit, while a runtime of the store's own moves the bytes. A commit
+//! is durable, so a sync has nothing to wait for.
+
+mod connection;
+mod database;
+mod error;
+mod holds;
+mod indexer;
+mod journal;
+mod journal_thread;
+mod ledger;
+mod originals;
+mod outage;
+mod pipeline;
+mod repack;
+mod retention;
+mod rows;
+mod schema;
+mod search;
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod wait;
+
+pub(crate) use store::PostgresStore;

@@ -1,0 +1,295 @@
+//! Originals in PostgreSQL.
+
+use std::collections::{HashMap, HashSet};
+
+use tokio_postgres::Row;
+
+use crate::clock;
+use crate::error::Error;
+use crate::namespace::Namespace;
+use crate::originals::write::TOUCH_INTERVAL;
+use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
+use crate::postgres::rows::{
+    ORIGINAL_COLUMNS, ORIGINAL_TABLES, SessionColumns, TenantKey, read_original, to_sql_int, to_sql_text,
+};
+use crate::postgres::store::PostgresStore;
+use crate::store::{
+    ArchiveScope, InsertOutcome, KnownOriginal, NewPack, NewRow, OriginalRows, OriginalSelection, OriginalState,
+    OriginalVisitor, StoredPack,
+};
+
+/// Number of keys from which it is cheaper to ask which are stored than to send all of them.
+const MIN_KNOWN_KEYS: usize = 32;
+
+/// Creates the namespace.
+pub(crate) const ENSURE_NAMESPACE: &str =
+    "INSERT INTO foldline.namespace (tenant, name) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
+/// Creates a session or updates its last-seen time.
+pub(crate) const ENSURE_SESSIONS: &str = "
+    INSERT INTO foldline.session AS s (tenant, name, sealed_name, first_at, last_at)
+    SELECT $1, g.name, g.sealed_name, g.at, g.at
+    FROM unnest($2::text[], $3::bytea[], $4::bigint[]) AS g (name, sealed_name, at) ORDER BY g.name
+    ON CONFLICT (tenant, name) DO UPDATE SET last_at = excluded.last_at WHERE s.last_at < excluded.last_at";
+
+/// Stores originals, and the packs that have a new one, and returns the handles that are new. Rows are locked in the
+/// order of their handles, so that two replicas cannot wait for each other.
+const INSERT_ORIGINALS: &str = "
+    WITH given AS (
+        SELECT * FROM unnest($2::text[], $3::bytea[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[],
+            $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::bigint[], $14::bigint[])
+        AS g (handle, sealed_handle, hash, pack_number, start, description_len, length, tokens, message, session, tool,
+            kept_at, carried_at)
+    ), new_pack AS MATERIALIZED (
+        SELECT g.number, g.content, g.length, nextval('foldline.pack_id') AS id
+        FROM unnest($15::bytea[], $16::bigint[]) WITH ORDINALITY AS g (content, length, number)
+    ), stored AS (
+        INSERT INTO foldline.original AS o (tenant, id, handle, sealed_handle, hash, state, pack, start,
+            description_len, length, tokens, message, session, tool, kept_at, carried_at)
+        SELECT $1, nextval('foldline.original_id'), g.handle, g.sealed_handle, g.hash, 0, p.id, g.start,
+            g.description_len, g.length, g.tokens, g.message, g.session, g.tool, g.kept_at, g.carried_at
+        FROM given AS g JOIN new_pack AS p ON p.number = g.pack_number ORDER BY g.handle
+        ON CONFLICT (tenant, handle) DO UPDATE SET
+            id = CASE WHEN o.state = 0 THEN o.id ELSE excluded.id END,
+            pack = CASE WHEN o.state = 0 THEN o.pack ELSE excluded.pack END,
+            start = CASE WHEN o.state = 0 THEN o.start ELSE excluded.start END,
+            description_len = CASE WHEN o.state = 0 THEN o.description_len ELSE excluded.description_len END,
+            kept_at = CASE WHEN o.state = 0 THEN o.kept_at ELSE excluded.kept_at END,
+            session = CASE WHEN o.state = 0 THEN o.session ELSE excluded.session END,
+            state = 0, expired_at = NULL, carried_at = greatest(o.carried_at, excluded.carried_at)
+        WHERE o.hash = excluded.hash AND (o.state <> 0 OR o.carried_at < excluded.carried_at - $17)
+        RETURNING o.handle, o.pack
+    ), packed AS (
+        INSERT INTO foldline.pack (tenant, id, length, content)
+        SELECT $1, p.id, p.length, p.content FROM new_pack AS p WHERE p.id IN (SELECT pack FROM stored)
+        RETURNING id
+    ), queued AS (
+        INSERT INTO foldline.unindexed (tenant, pack) SELECT $1, id FROM packed WHERE $18
+    )
+    SELECT s.handle FROM stored AS s WHERE s.pack IN (SELECT id FROM new_pack)";
+
+/// Hashes of stored originals.
+const SELECT_KNOWN: &str = "SELECT o.handle, o.hash, o.state, o.carried_at FROM foldline.original AS o
+    WHERE o.tenant = $1 AND o.handle = ANY($2)";
+
+impl OriginalRows for PostgresStore {
+    fn find_known(&self, namespace: &Namespace, keys: &[&str]) -> Result<Vec<KnownOriginal>, Error> {
+        if keys.len() < MIN_KNOWN_KEYS {
+            return Ok(Vec::new());
+        }
+        let tenant = TenantKey::new(namespace);
+        let database = self.database();
+        let rows = database.query(RowScope::Tenant(tenant), WaitLimit::Request, SELECT_KNOWN, &[&tenant, &keys])?;
+        rows.iter().map(read_known).collect()
+    }
+
+    fn insert(&self, namespace: &Namespace, packs: Vec<NewPack>) -> Result<Vec<InsertOutcome>, Error> {
+        self.database().check_writable()?;
+        let outcomes = insert_packs(self.database(), namespace, &packs)?;
+        self.wake_indexer();
+        Ok(outcomes)
+    }
+
+    fn touch(&self, namespace: &Namespace, keys: Vec<String>, at: i64) -> Result<(), Error> {
+        self.journal()?.touch(namespace, keys, at);
+        Ok(())
+    }
+
+    fn read(
+        &self,
+        scope: ArchiveScope<'_>,
+        selection: OriginalSelection<'_>,
+        visit: &mut OriginalVisitor<'_>,
+    ) -> Result<(), Error> {
+        match selection {
+            OriginalSelection::Keys(range, limit) => {
+                let condition = "o.tenant = $1 AND o.handle >= $2 AND o.handle < $3
+                     ORDER BY o.state = 1, o.handle LIMIT $4";
+                let tenant = scope.namespace().map(TenantKey::new);
+                let limit = to_sql_int(limit);
+                self.read_at_once(scope, condition, &[&tenant, &range.from, &range.to, &limit], visit)
+            }
+            OriginalSelection::Ids(ids) => {
+                let condition = match scope {
+                    ArchiveScope::Namespace(_) => {
+                        "o.tenant = $1 AND o.id = ANY($2) AND o.state = 0 ORDER BY array_position($2, o.id)"
+                    }
+                    ArchiveScope::Everything => {
+                        "$1::uuid IS NULL AND o.id = ANY($2) AND o.state = 0 ORDER BY array_position($2, o.id)"
+                    }
+                };
+                let tenant = scope.namespace().map(TenantKey::new);
+                self.read_at_once(scope, condition, &[&tenant, &ids], visit)
+            }
+            OriginalSelection::After(id, limit) => self.read_in_steps(scope, id, limit, visit),
+        }
+    }
+
+    fn set_states(&self, changes: Vec<(i64, OriginalState)>) -> Result<(), Error> {
+        self.database().check_writable()?;
+        let (ids, states): (Vec<i64>, Vec<i16>) = changes.iter().map(|(id, state)| (*id, *state as i16)).unzip();
+        let sql = "UPDATE foldline.original AS o SET state = g.state
+             FROM unnest($1::bigint[], $2::smallint[]) AS g (id, state) WHERE o.id = g.id AND o.state <> 1";
+        self.database().query(RowScope::Everything, WaitLimit::Request, sql, &[&ids, &states])?;
+        Ok(())
+    }
+}
+
+impl PostgresStore {
+    /// Visits few originals, which are read with their packs in one round trip.
+    fn read_at_once(
+        &self,
+        scope: ArchiveScope<'_>,
+        condition: &str,
+        parameters: crate::postgres::database::Parameters<'_>,
+        visit: &mut OriginalVisitor<'_>,
+    ) -> Result<(), Error> {
+        let sql = format!(
+            "SELECT {ORIGINAL_COLUMNS}, p.length, p.content FROM {ORIGINAL_TABLES}
+             LEFT JOIN foldline.pack AS p ON p.tenant = o.tenant AND p.id = o.pack WHERE {condition}"
+        );
+        for row in self.database().query(scope.into(), WaitLimit::Request, &sql, parameters)? {
+            let located = read_original(&row)?;
+            let (length, content): (Option<i64>, Option<&[u8]>) = (row.try_get(18)?, row.try_get(19)?);
+            let pack = located.pack.zip(length.zip(content)).map(|(id, (length, content))| StoredPack {
+                id,
+                length: usize::try_from(length).unwrap_or(0),
+                content,
+            });
+            if visit(&located.namespace, located.row, pack)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits many originals, whose packs are read one after the other.
+    fn read_in_steps(
+        &self,
+        scope: ArchiveScope<'_>,
+        after: i64,
+        limit: usize,
+        visit: &mut OriginalVisitor<'_>,
+    ) -> Result<(), Error> {
+        let tenant = scope.namespace().map(TenantKey::new);
+        let condition = match scope {
+            ArchiveScope::Namespace(_) => "o.tenant = $1",
+            ArchiveScope::Everything => "$1::uuid IS NULL",
+        };
+        let sql = format!(
+            "SELECT {ORIGINAL_COLUMNS} FROM {ORIGINAL_TABLES}
+             WHERE {condition} AND o.id > $2 AND o.state <> 1 ORDER BY o.id LIMIT $3"
+        );
+        self.database().transact(scope.into(), WaitLimit::Maintenance, |steps| {
+            steps.query("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", &[])?;
+            let mut last = None;
+            for row in steps.query(&sql, &[&tenant, &after, &to_sql_int(limit)])? {
+                let located = read_original(&row)?;
+                let pack = read_pack(steps, located.tenant, located.pack, &mut last)?;
+                if visit(&located.namespace, located.row, pack)?.is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A pack that was read.
+pub(crate) type ReadPack = Option<(i64, usize, Vec<u8>)>;
+
+/// Returns a pack; `last` is the one that was read last, because the next original is often in it too.
+pub(crate) fn read_pack<'l>(
+    steps: &TransactionSteps<'_>,
+    tenant: TenantKey,
+    id: Option<i64>,
+    last: &'l mut ReadPack,
+) -> Result<Option<StoredPack<'l>>, Error> {
+    let Some(id) = id else { return Ok(None) };
+    if last.as_ref().is_none_or(|(last, _, _)| *last != id) {
+        let sql = "SELECT length, content FROM foldline.pack WHERE tenant = $1 AND id = $2";
+        *last = match steps.query(sql, &[&tenant, &id])?.first() {
+            Some(row) => Some((id, usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0), row.try_get(1)?)),
+            None => None,
+        };
+    }
+    Ok(last.as_ref().map(|(id, length, content)| StoredPack { id: *id, length: *length, content }))
+}
+
+fn read_known(row: &Row) -> Result<KnownOriginal, Error> {
+    let hash: &[u8] = row.try_get(1)?;
+    Ok(KnownOriginal {
+        key: row.try_get(0)?,
+        // A hash of another length equals none.
+        hash: hash.try_into().unwrap_or_default(),
+        is_available: row.try_get::<_, i16>(2)? == OriginalState::Available as i16,
+        carried_at: row.try_get(3)?,
+    })
+}
+
+fn insert_packs(database: &Database, namespace: &Namespace, packs: &[NewPack]) -> Result<Vec<InsertOutcome>, Error> {
+    let numbered =
+        || (1_i64..).zip(packs).flat_map(|(number, pack)| pack.originals.iter().map(move |row| (number, row)));
+    let rows: Vec<&NewRow> = numbered().map(|(_, row)| row).collect();
+    let tenant = TenantKey::new(namespace);
+    let name = namespace.as_str();
+    let seen = SessionColumns::new(rows.iter().map(|row| (row.session.as_ref(), row.carried_at)));
+    let ints = |value: fn(&NewRow) -> i64| rows.iter().map(|row| value(row)).collect::<Vec<i64>>();
+    let handles: Vec<&str> = rows.iter().map(|row| row.handle.key.as_str()).collect();
+    let sealed: Vec<Option<&[u8]>> = rows.iter().map(|row| row.handle.sealed.as_deref()).collect();
+    let hashes: Vec<&[u8]> = rows.iter().map(|row| &row.hash[..]).collect();
+    let pack_numbers: Vec<i64> = numbered().map(|(number, _)| number).collect();
+    let (starts, descriptions) =
+        (ints(|row| to_sql_int(row.slot.start)), ints(|row| to_sql_int(row.slot.description_len)));
+    let (lengths, tokens) = (ints(|row| to_sql_int(row.slot.length)), ints(|row| to_sql_int(row.tokens)));
+    let messages = ints(|row| to_sql_int(row.message));
+    let (kept, carried) = (ints(|row| row.kept_at), ints(|row| row.carried_at));
+    let sessions: Vec<Option<_>> =
+        rows.iter().map(|row| row.session.as_ref().map(|name| to_sql_text(&name.key))).collect();
+    let tools: Vec<Option<_>> = rows.iter().map(|row| row.tool.as_deref().map(to_sql_text)).collect();
+    let contents: Vec<&[u8]> = packs.iter().map(|pack| pack.content.as_slice()).collect();
+    let pack_lengths: Vec<i64> = packs.iter().map(|pack| to_sql_int(pack.length)).collect();
+    let touch_after = clock::to_millis(TOUCH_INTERVAL) / 2;
+    let is_indexed = database.cipher().is_plaintext();
+    let results = database.run(
+        RowScope::Tenant(tenant),
+        WaitLimit::Request,
+        &[
+            (ENSURE_NAMESPACE, &[&tenant, &name]),
+            (ENSURE_SESSIONS, &[&tenant, &seen.names, &seen.sealed, &seen.times]),
+            (
+                INSERT_ORIGINALS,
+                &[
+                    &tenant,
+                    &handles,
+                    &sealed,
+                    &hashes,
+                    &pack_numbers,
+                    &starts,
+                    &descriptions,
+                    &lengths,
+                    &tokens,
+                    &messages,
+                    &sessions,
+                    &tools,
+                    &kept,
+                    &carried,
+                    &contents,
+                    &pack_lengths,
+                    &touch_after,
+                    &is_indexed,
+                ],
+            ),
+            (SELECT_KNOWN, &[&tenant, &handles]),
+        ],
+    )?;
+    let added: HashSet<&str> = results[2].iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    let known = results[3].iter().map(read_known).collect::<Result<Vec<_>, _>>()?;
+    let known: HashMap<&str, [u8; 32]> = known.iter().map(|known| (known.key.as_str(), known.hash)).collect();
+    let outcome = |row: &&NewRow| match known.get(row.handle.key.as_str()) {
+        _ if added.contains(row.handle.key.as_str()) => InsertOutcome::Added,
+        Some(hash) if *hash != row.hash => InsertOutcome::HandleTaken,
+        _ => InsertOutcome::Existing,
+    };
+    Ok(rows.iter().map(outcome).collect())
+}

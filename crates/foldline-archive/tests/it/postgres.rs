@@ -1,0 +1,186 @@
+//! The PostgreSQL store: the conformance suite, isolation of tenants, concurrent starts, holds. Needs a server: run it
+//! with `cargo xtask postgres cargo nextest run -p foldline-archive --features postgres,testing`.
+
+use foldline::{Handle, Original, OriginalStore};
+use foldline_archive::conformance::StoreFixture;
+use foldline_archive::postgres_testing::{TestDatabase, wait_for};
+use foldline_archive::{Archive, ErrorKind, Namespace, RetentionPolicy, TenantArchive};
+
+/// Returns the server for tests; ends the test if there is none.
+macro_rules! database {
+    () => {
+        match std::env::var("FOLDLINE_TEST_POSTGRES") {
+            Ok(url) => TestDatabase::create(&url),
+            Err(_) => {
+                println!("skipped: needs a PostgreSQL server, see `cargo xtask postgres`");
+                return;
+            }
+        }
+    };
+}
+
+mod conformance {
+    use super::TestDatabase;
+
+    foldline_archive::store_conformance!(database!());
+}
+
+fn original(bytes: &[u8]) -> Original<'_> {
+    let handle = Handle::for_content(bytes);
+    Original { handle, bytes, tool: Some("read_file"), arguments: None, message: 3, tokens: bytes.len() as u64 / 4 }
+}
+
+fn tenant(archive: &Archive, name: &str) -> TenantArchive {
+    archive.tenant(&Namespace::new(name).unwrap()).in_session("s")
+}
+
+fn unfolds(tenant: &TenantArchive, bytes: &[u8]) -> bool {
+    tenant.unfold(Handle::for_content(bytes).as_str()).is_ok_and(|unfolded| unfolded.bytes == bytes)
+}
+
+/// With the conditions of the store removed, row-level security alone lets nothing across.
+#[test]
+fn row_level_security_isolates_tenants_alone() {
+    let database = database!();
+    let archive = database.open();
+    let ours = tenant(&archive, "ours");
+    ours.store(&[original(b"the secret recipe")]).unwrap();
+    ours.record_fact("summary", b"f", b"payload").unwrap();
+    ours.append_event("creased", b"{}").unwrap();
+    wait_for("an event", || ours.events(0, 9).unwrap().len() == 1);
+    assert_eq!(ours.search("secret", 0, 9).unwrap().total, 1);
+
+    let unchecked = database.open_without_tenant_checks();
+    let theirs = tenant(&unchecked, "theirs");
+    theirs.store(&[original(b"their own")]).unwrap();
+    let handle = Handle::for_content(b"the secret recipe");
+    assert_eq!(theirs.unfold(handle.as_str()).unwrap_err().kind(), &ErrorKind::NotFound);
+    assert_eq!(theirs.search("secret recipe", 0, 9).unwrap().total, 0);
+    assert!(theirs.facts().unwrap().is_empty() && theirs.events(0, 9).unwrap().is_empty());
+    assert_eq!(theirs.stats().unwrap().available, 1);
+    assert_eq!(theirs.sessions(9).unwrap().len(), 1);
+    let mut export = Vec::new();
+    assert_eq!(theirs.export(&mut export, |_| ()).unwrap().originals, 1);
+    assert_eq!(theirs.delete_original(handle).unwrap().originals, 0);
+    assert_eq!(theirs.delete_everything().unwrap().originals, 1);
+    assert!(unfolds(&ours, b"the secret recipe"));
+    assert_eq!(ours.facts().unwrap().len(), 1);
+    // The hook removes the conditions indeed: a condition on the role alone would pass this test too.
+    assert!(unfolds(&tenant(&unchecked, "ours"), b"the secret recipe"));
+}
+
+/// A connection that names no tenant sees no rows, also not in a partition that it names.
+#[test]
+fn rows_are_hidden_without_a_tenant() {
+    let database = database!();
+    tenant(&database.open(), "ours").store(&[original(b"text")]).unwrap();
+    let tables = ["original", "pack", "session", "unindexed"].map(str::to_owned).into_iter();
+    let partitions = (0..8).flat_map(|part| [format!("original_{part}"), format!("pack_{part}")]);
+    for table in tables.chain(partitions) {
+        assert_eq!(database.query(&format!("SELECT * FROM foldline.{table}")).len(), 0, "{table}");
+        let named = format!("SET foldline.tenant = '*'; SELECT * FROM foldline.{table}");
+        assert_eq!(database.query(&named).is_empty(), table.contains('_'), "{table}");
+    }
+    let foreign = "SET foldline.tenant = '00000000-0000-0000-0000-000000000000'; SELECT * FROM foldline.original";
+    assert_eq!(database.query(foreign).len(), 0);
+}
+
+/// Eight replicas that start at once migrate the database once.
+#[test]
+fn concurrent_starts_migrate_once() {
+    let database = database!();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(database.open().namespace_for_credential(b"key").is_ok()));
+        }
+    });
+    assert_eq!(database.query("SELECT version FROM foldline.migration"), [["1"]]);
+    assert_eq!(database.query("SELECT count(*) FROM foldline.setting"), [["2"]]);
+}
+
+/// A newer schema is refused, and so is a database without an archive that is opened for reading.
+#[test]
+fn foreign_schemas_are_refused() {
+    let database = database!();
+    let read_only =
+        foldline_archive::ArchiveOptions { access: foldline_archive::AccessMode::ReadOnly, ..Default::default() };
+    assert_eq!(database.open_with(read_only.clone()).unwrap_err().kind(), &ErrorKind::NotAnArchive);
+    drop(database.open());
+    assert!(database.open_with(read_only).is_ok());
+    database.query("INSERT INTO foldline.migration VALUES (1000, 0, 'of the future')");
+    let error = database.open_with(Default::default()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::TooNew { found: 1000, .. }), "{error}");
+}
+
+/// What is held is neither expired nor deleted, until the hold is released.
+#[test]
+fn held_data_stays() {
+    let database = database!();
+    let archive = database.open();
+    let held = tenant(&archive, "ours").in_session("held");
+    let free = tenant(&archive, "ours").in_session("free");
+    held.store(&[original(b"held text")]).unwrap();
+    free.store(&[original(b"free text")]).unwrap();
+    held.set_hold(Some("held"), "case 7").unwrap();
+    assert_eq!(held.holds().unwrap().len(), 1);
+    database.query("SET foldline.tenant = '*'; UPDATE foldline.original SET carried_at = 1");
+    let policy = RetentionPolicy { max_age: Some(std::time::Duration::ZERO), ..RetentionPolicy::default() };
+    assert_eq!(archive.prune(&policy).unwrap().originals, 1);
+    assert!(unfolds(&held, b"held text") && !unfolds(&free, b"free text"));
+    for refused in [
+        held.delete_session("held").unwrap_err(),
+        held.delete_original(Handle::for_content(b"held text")).unwrap_err(),
+        held.delete_everything().unwrap_err(),
+    ] {
+        assert_eq!(refused.kind(), &ErrorKind::Held, "{refused}");
+    }
+    assert!(free.delete_session("free").is_ok());
+    assert!(held.release_hold(Some("held")).unwrap() && !held.release_hold(Some("held")).unwrap());
+    held.set_hold(None, "case 8").unwrap();
+    assert_eq!(held.delete_session("held").unwrap_err().kind(), &ErrorKind::Held);
+    assert!(held.release_hold(None).unwrap());
+    assert_eq!(held.delete_session("held").unwrap().originals, 1);
+}
+
+/// A deleted text is in no pack, also if it was packed with others.
+#[test]
+fn deleted_text_leaves_its_pack() {
+    let database = database!();
+    let ours = tenant(&database.open(), "ours");
+    ours.store(&[original(b"kept text"), original(b"deleted text")]).unwrap();
+    let packs = "SET foldline.tenant = '*'; SELECT id, length FROM foldline.pack";
+    let before = database.query(packs);
+    assert_eq!(ours.delete_original(Handle::for_content(b"deleted text")).unwrap().originals, 1);
+    let after = database.query(packs);
+    assert!(unfolds(&ours, b"kept text"));
+    assert_eq!((before.len(), after.len()), (1, 1));
+    assert_ne!(before[0][0], after[0][0], "the pack was not written again");
+    assert!(after[0][1].parse::<u64>().unwrap() < before[0][1].parse::<u64>().unwrap());
+}
+
+/// Names with a NUL character, which PostgreSQL cannot store, are stored without it.
+#[test]
+fn nul_characters_are_no_error() {
+    let database = database!();
+    let ours = tenant(&database.open(), "ours").in_session("a\0b");
+    ours.store(&[Original { tool: Some("t\0"), ..original(b"text\0") }]).unwrap();
+    ours.record_fact("cold", b"\0", b"\0").unwrap();
+    assert!(unfolds(&ours, b"text\0"));
+    assert_eq!(ours.facts().unwrap().len(), 1);
+}
+
+/// A store whose database does not exist fails at once, one whose server is absent opens and fails in a bounded time.
+#[test]
+fn absent_database_fails_in_time() {
+    let database = database!();
+    let missing = database.url().replace("/t", "/missing_");
+    assert_eq!(Archive::open(missing).unwrap_err().kind(), &ErrorKind::InvalidInput);
+    let archive = Archive::open("postgres://nobody@127.0.0.1:1/none").unwrap();
+    let begin = std::time::Instant::now();
+    for _ in 0..20 {
+        let error = tenant(&archive, "ours").store_durably(&[original(b"text")]).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Unavailable, "{error}");
+    }
+    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
+    assert!(archive.health().outage.is_some());
+}
