@@ -377,11 +377,7 @@ pub(crate) const MODELS: Setting = Setting::new(
 );
 
 pub(crate) const ARCHIVE: Setting = Setting::new("archive", "FOLDLINE_ARCHIVE", Archive, File, "The archive")
-    .default_note("archive.db in the user's data folder")
-    .details(
-        "The path of a file, or `postgres://USER@HOST/DATABASE` for an archive that several proxies share (builds with \
-         the feature postgres). A password belongs into the variable: other users can see flags.",
-    );
+    .default_note("archive.db in the user's data folder");
 
 pub(crate) const ARCHIVE_KEY_FILE: Setting = Setting::new(
     "archive-key-file",
