@@ -45,6 +45,7 @@
 //!
 //! ```
 //! use foldline::engine::marker;
+//! use foldline::wire::{Format, OutgoingRequest, Request};
 //! use foldline::{FoldOptions, FoldSession, Message, Meter, ModelTable, Part, Prices, Role};
 //!
 //! let (table, model) = (ModelTable::builtin(), Some("gpt-4o"));
@@ -68,6 +69,12 @@
 //! let texts = sent.iter().flat_map(|message| &message.parts).filter_map(Part::as_text);
 //! let handle = texts.flat_map(marker::handles).next().expect("old rounds were folded");
 //! assert!(session.unfold(handle).is_some());
+//!
+//! // The folded messages as a request in a provider's JSON.
+//! let outgoing =
+//!     OutgoingRequest { model: "gpt-4o", system: "Be brief.", messages: &sent, tools: &[], max_output_tokens: 1_000 };
+//! let body = outgoing.to_body(Format::OpenAiChat)?;
+//! assert_eq!(Request::parse(Format::OpenAiChat, &body)?.conversation().model.as_deref(), Some("gpt-4o"));
 //! # Ok::<(), foldline::Error>(())
 //! ```
 

@@ -28,6 +28,22 @@ use crate::error::Error;
 
 /// Folds a conversation for the request that is to be sent now.
 ///
+/// ```
+/// use foldline::{Conversation, FoldOptions, Ledger, Message, Part, Role, fold};
+///
+/// let mut conversation = Conversation::default();
+/// conversation.messages.push(Message::text(Role::User, "Read them all."));
+/// for at in 0..40 {
+///     let call = Part::call(format!("c{at}"), "read_file", format!(r#"{{"path":"{at}.txt"}}"#));
+///     conversation.messages.push(Message::new(Role::Assistant, vec![call]));
+///     let result = Part::result(format!("c{at}"), format!("line {at}\n").repeat(100));
+///     conversation.messages.push(Message::new(Role::Tool, vec![result]));
+/// }
+/// let folded = fold(&conversation, &FoldOptions::for_model("gpt-4o", 4_000), &Ledger::default())?;
+/// assert!(folded.tokens <= 4_000);
+/// # Ok::<(), foldline::Error>(())
+/// ```
+///
 /// # Errors
 ///
 /// [`ErrorKind::CannotFit`](crate::ErrorKind::CannotFit) if the conversation cannot be folded to the budget,
