@@ -16,7 +16,6 @@ use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedReques
 use foldline_archive::TenantArchive;
 use hyper::http::uri::Scheme;
 
-use crate::activity::sent_body::BodyFingerprint;
 use crate::proxy::admin::metrics::PassLabels;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
 use crate::proxy::fold::budget::{BudgetChoice, TightBudget};
@@ -24,8 +23,7 @@ use crate::proxy::fold::fold_events::{record_crease, record_event};
 use crate::proxy::fold::hidden_history::{HiddenRoundsLog, restored_body};
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::request_facts;
-use crate::proxy::fold::request_facts::{KnownSession, RequestFacts, WindowLimits};
+use crate::proxy::fold::request_facts::{FactSource, KnownSession, RequestFacts, WindowLimits};
 use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
 use crate::proxy::fold::session_facts::{SessionFacts, session_name};
 use crate::proxy::fold::session_pins::read_pins;
@@ -376,7 +374,7 @@ impl FoldInputs<'_> {
         let crease = self.report_folds(state, &applied, is_open, from_scratch);
         let has_written = crease.is_some() || writer.as_ref().is_some_and(ArchiveWriter::has_written);
         let mut prepared = self.prepared(state, &mut applied, budget.tokens, max_output, &stored);
-        prepared.facts = self.request_facts(state, &applied, &prepared, crease, from_scratch);
+        prepared.facts = self.request_facts(state, &applied, &prepared, crease.as_ref(), from_scratch);
         prepared.pending_sync = self.pending_sync(has_written && mode == ProxyMode::Fold, &stored);
         if is_retry {
             let (facts, prefixes) = (facts.clone(), prefixes.clone());
@@ -506,7 +504,7 @@ impl FoldInputs<'_> {
         state: &AppState,
         applied: &FoldedRequest,
         prepared: &PreparedRequest,
-        crease: Option<Crease>,
+        crease: Option<&Crease>,
         from_scratch: bool,
     ) -> Option<Arc<RequestFacts>> {
         if self.job.purpose != EndpointPurpose::Turn || self.job.history == HistoryView::Model {
@@ -518,9 +516,7 @@ impl FoldInputs<'_> {
         let known = log.known_session(&name);
         let (messages, tools_hash) = known.unwrap_or_default();
         let known = KnownSession { is_new: known.is_none(), messages, tools_hash };
-        let conversation = self.request.conversation();
         let is_folded = state.settings.mode == ProxyMode::Fold;
-        let (tools_hash, tools) = request_facts::tool_weights(&self.request, &model.meter, known);
         let limits = WindowLimits {
             meter: &model.meter,
             prices: &model.prices,
@@ -528,19 +524,10 @@ impl FoldInputs<'_> {
             budget: prepared.budget,
             is_folded,
         };
-        let has_new_folds = crease.is_some() || from_scratch || known.is_new || applied.has_ingest_folds(messages);
-        Some(Arc::new(RequestFacts {
-            session: name,
-            title: if known.is_new { request_facts::title(&conversation.messages) } else { None },
-            prefixes: prefixes.clone(),
-            crease,
-            folds: if has_new_folds && is_folded { request_facts::fold_records(applied) } else { Vec::new() },
-            tools,
-            tools_hash,
-            calls: request_facts::new_calls(&conversation.messages, known),
-            window: request_facts::window_parts(&self.request, applied, limits),
-            body: BodyFingerprint::new(prepared.body.as_ref().filter(|_| is_folded).unwrap_or(&job.body)),
-        }))
+        let body = prepared.body.as_ref().filter(|_| is_folded).unwrap_or(&job.body);
+        let request = &self.request;
+        let source = FactSource { request, applied, prefixes, crease, from_scratch, limits, body };
+        Some(Arc::new(RequestFacts::gather(name, known, source)))
     }
 
     /// Reports new folds and a crease that was made for this request. Returns the crease, if there is one. Earlier creases

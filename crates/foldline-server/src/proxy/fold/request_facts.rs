@@ -55,8 +55,46 @@ pub(crate) struct WindowLimits<'l> {
     pub(crate) is_folded: bool,
 }
 
+/// A folded request, from which its facts are gathered.
+#[derive(Clone, Copy)]
+pub(crate) struct FactSource<'f, 'r> {
+    pub(crate) request: &'f Request<'r>,
+    pub(crate) applied: &'f FoldedRequest,
+    pub(crate) prefixes: &'f PrefixHashes,
+    /// Crease that was made for this request.
+    pub(crate) crease: Option<&'f Crease>,
+    /// True if nothing of the conversation was decided before.
+    pub(crate) from_scratch: bool,
+    pub(crate) limits: WindowLimits<'f>,
+    /// Body that is sent.
+    pub(crate) body: &'f [u8],
+}
+
+impl RequestFacts {
+    /// Gathers the facts of a request of a session.
+    pub(crate) fn gather(session: String, known: KnownSession, source: FactSource<'_, '_>) -> Self {
+        let FactSource { request, applied, prefixes, crease, from_scratch, limits, body } = source;
+        let messages = &request.conversation().messages;
+        let (tools_hash, tools) = tool_weights(request, limits.meter, known);
+        let has_new_folds =
+            crease.is_some() || from_scratch || known.is_new || applied.has_ingest_folds(known.messages);
+        Self {
+            session,
+            title: if known.is_new { title(messages) } else { None },
+            prefixes: prefixes.clone(),
+            crease: crease.cloned(),
+            folds: if has_new_folds && limits.is_folded { fold_records(applied) } else { Vec::new() },
+            tools,
+            tools_hash,
+            calls: new_calls(messages, known),
+            window: window_parts(request, applied, limits),
+            body: BodyFingerprint::new(body),
+        }
+    }
+}
+
 /// Returns the first words of the task.
-pub(crate) fn title(messages: &[Message<'_>]) -> Option<String> {
+fn title(messages: &[Message<'_>]) -> Option<String> {
     let texts = messages.iter().filter(|message| message.role == Role::User).flat_map(|message| &message.parts);
     let texts = texts.filter_map(|part| if let Part::Text { text } = part { Some(text.as_str()) } else { None });
     // Clients put reminders in tags before the words of the user.
@@ -82,7 +120,7 @@ fn without_tags(text: &str) -> &str {
 }
 
 /// Returns the calls of each tool in messages that are new.
-pub(crate) fn new_calls(messages: &[Message<'_>], known: KnownSession) -> BTreeMap<String, u64> {
+fn new_calls(messages: &[Message<'_>], known: KnownSession) -> BTreeMap<String, u64> {
     // A conversation that began before this process recorded its earlier calls, or they were never seen.
     let newest_turn = messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
     let from = if known.is_new { newest_turn } else { known.messages.min(messages.len()) };
@@ -96,7 +134,7 @@ pub(crate) fn new_calls(messages: &[Message<'_>], known: KnownSession) -> BTreeM
 }
 
 /// Returns the hash of the tools that the client declares, and their weights if they are not those that were recorded.
-pub(crate) fn tool_weights(request: &Request<'_>, meter: &Meter, known: KnownSession) -> (u64, Vec<ToolWeight>) {
+fn tool_weights(request: &Request<'_>, meter: &Meter, known: KnownSession) -> (u64, Vec<ToolWeight>) {
     let is_own = |tool: &&ToolDefinition<'_>| request.has_injected_tool() && tool.name == UNFOLD_TOOL.name;
     let tools = || request.conversation().tools.iter().filter(|tool| !is_own(tool));
     let mut hasher = Xxh3::new();
@@ -113,7 +151,7 @@ pub(crate) fn tool_weights(request: &Request<'_>, meter: &Meter, known: KnownSes
 }
 
 /// Returns the contents of the window.
-pub(crate) fn window_parts(request: &Request<'_>, applied: &FoldedRequest, limits: WindowLimits<'_>) -> WindowParts {
+fn window_parts(request: &Request<'_>, applied: &FoldedRequest, limits: WindowLimits<'_>) -> WindowParts {
     let WindowLimits { meter, prices, policy, budget, is_folded } = limits;
     let conversation = request.conversation();
     let (system, tools) = (meter.system(&conversation.system), meter.tools(&conversation.tools));
@@ -140,7 +178,7 @@ pub(crate) fn window_parts(request: &Request<'_>, applied: &FoldedRequest, limit
 }
 
 /// Returns the folds of a request, as they are recorded.
-pub(crate) fn fold_records(applied: &FoldedRequest) -> Vec<FoldRecord> {
+fn fold_records(applied: &FoldedRequest) -> Vec<FoldRecord> {
     let record = |fold: foldline::engine::FoldDetail| FoldRecord {
         handle: fold.handle.map(|handle| handle.as_str().to_owned()),
         tool: fold.tool,
