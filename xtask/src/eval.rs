@@ -17,8 +17,7 @@ use foldline_replay::baselines;
 use foldline_replay::baselines::DropUnit;
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineError, EngineSession, EngineSetup, EngineSpec, EngineSummary,
-    FoldlineEngine, IntervalEstimate, OracleSchedule, RecordingFiles, ReplayEngine, WINDOW_TOKENS, compare_engines,
-    is_tuning_half,
+    FoldlineEngine, IntervalEstimate, OracleSchedule, RecordingFiles, ReplayEngine, compare_engines, is_tuning_half,
 };
 
 use crate::output::print_line;
@@ -33,7 +32,19 @@ const RESULTS_PATH: &str = "docs/results.md";
 /// The page with the most important ones.
 const README_PATH: &str = "README.md";
 /// Columns of the README's table; docs/results.md has the same names.
-const README_COLUMNS: &str = "| | tokens | cost | cost incl. retries | needed context kept | edits that apply |";
+const README_COLUMNS: &str = "| | tokens | cost | cost incl. retries | % of oracle saving (optimal) | needed context kept | \
+                              needed strings kept | edits that apply |\n|---|--:|--:|--:|--:|--:|--:|--:|";
+/// Windows and price tables of the headline: small windows are those of local servers.
+const HEADLINE_WINDOWS: [(u64, &str); 6] = [
+    (128_000, PRICE_TABLE_NAME),
+    (64_000, PRICE_TABLE_NAME),
+    (32_000, PRICE_TABLE_NAME),
+    (32_000, "local"),
+    (16_000, "local"),
+    (8_000, "local"),
+];
+/// Rows of each window: foldline, truncation at equal tokens, truncation at equal window.
+const ROWS_PER_WINDOW: usize = 3;
 /// The lines around the README's numbers.
 const README_MARKERS: [&str; 2] =
     ["<!-- numbers of docs/results.md, written by `cargo xtask eval` -->", "<!-- end of numbers -->"];
@@ -107,22 +118,25 @@ impl CorpusEval {
         let alone = self.compare_engines(&default_engines(), prices)?;
         let took = (started.elapsed(), cpu_seconds().zip(spent).map(|(now, then)| now - then));
         let memory = peak_memory_bytes();
-        // One pass for all rows, so that each session is prepared once. The rows after the main table are the default
-        // engine with other prices and budgets.
+        // One pass for all rows, so that each session is prepared once. The rows after the main table have other prices
+        // and budgets.
         let mut engines = all_engines();
         let main_rows = engines.len() + 1;
-        let overridden = |name: &str, prices, budget| OverriddenEngine {
+        let overridden = |name: &str, prices| OverriddenEngine {
             name: name.to_owned(),
-            engine: default_engine(),
-            prices,
-            budget,
+            engine: Box::new(default_engine()),
+            prices: Some(prices),
+            budget: None,
         };
-        engines.extend(price_rows().iter().map(|(name, prices)| engine_spec(overridden(name, Some(*prices), None))));
-        engines.extend(WINDOW_TOKENS.map(|window| engine_spec(overridden(&window.to_string(), None, Some(window)))));
+        engines.extend(price_rows().iter().map(|(name, prices)| engine_spec(overridden(name, *prices))));
+        let window_rows = engines.len() + 1;
+        engines.extend(window_engines(engines.len())?);
         let main = self.compare_engines(&engines, prices)?;
 
         let summaries: Vec<EngineSummary> = (0..main.engine_names.len()).map(|row| main.summary(row)).collect();
         let mut text = introduction(&main, &prices);
+        text += &headline_section(&main, &summaries, window_rows)?;
+        text += "\n## Comparison\n\nIn percent. Tokens and costs are relative to no compaction.\n\n";
         text += &comparison_table(&summaries[..main_rows]);
         text += "\nWorst session: the highest cost of a session, 1 is no compaction; in parentheses the \
                  number of sessions that cost more than half a percent more than no compaction. Artifact trail: recall \
@@ -131,10 +145,70 @@ impl CorpusEval {
                  from a new one. Invented kB: kilobytes that are neither verbatim nor a marker.\n";
         text += &halves_section(&main)?;
         text += &prices_section(&main, &summaries, main_rows)?;
-        text += &windows_section(&summaries, main_rows + price_rows().len())?;
         text += &speed_section(&alone, took, memory);
         Ok(ResultsPage { readme_table: readme_table(&summaries[..main_rows], main.outcomes.len(), main.calls()), text })
     }
+}
+
+/// Returns the rows of each window of the headline, after `engine_count` other engines.
+fn window_engines(engine_count: usize) -> Result<Vec<EngineSpec>> {
+    let mut engines = Vec::new();
+    let truncation = baselines::BASELINES.iter().find(|it| it.name() == "truncation, equal window");
+    let truncation = truncation.context("the truncation is a baseline")?;
+    for (window, prices) in HEADLINE_WINDOWS {
+        let prices = PriceTable::builtin().get(prices).context("the price table is built in")?;
+        let overridden = |engine: Box<dyn ReplayEngine>| OverriddenEngine {
+            name: engine.name().to_owned(),
+            engine,
+            prices: Some(prices),
+            budget: Some(window),
+        };
+        let ours = engine_count + engines.len();
+        engines.push(engine_spec(overridden(Box::new(default_engine()))));
+        engines.push(EngineSpec::EqualTokens(ours, DropUnit::OldestRounds));
+        engines.push(engine_spec(overridden(Box::new(truncation.clone()))));
+    }
+    Ok(engines)
+}
+
+/// Renders the one number, and the default engine next to truncation in every window; summaries begin at `first_row`.
+fn headline_section(main: &EngineComparison, summaries: &[EngineSummary], first_row: usize) -> Result<String> {
+    let ours = &summaries[1];
+    let share = ours.optimal_oracle_share.map(format_interval).unwrap_or_default();
+    let mut text = format!(
+        "## Headline\n\n\
+         **{} costs {} % of no compaction including all retries, {share} % of the saving of an oracle with the optimal \
+         schedule.** A retry is charged for every action that misses needed context or the old text of an edit, and a \
+         repeated read of folded content as it happened.\n\n\
+         Truncation drops the oldest rounds: at the tokens of foldline in each request, or at the window. A request that \
+         cannot fit is refused; a refused call costs the full request and loses all context.\n\n\
+         | window, prices | | tokens | cost | cost incl. retries | needed context kept | needed strings kept | \
+         edits that apply | refused |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|\n",
+        ours.name,
+        format_interval(ours.cost_with_retries),
+    );
+    for (at, (window, price_table)) in HEADLINE_WINDOWS.into_iter().enumerate() {
+        let prices = PriceTable::builtin().get(price_table).context("the price table is built in")?;
+        for row in (0..ROWS_PER_WINDOW).map(|row| first_row + at * ROWS_PER_WINDOW + row) {
+            let it = &summaries[row];
+            let [cost, cost_with_retries] = main.relative_costs(row, &prices);
+            writeln!(
+                text,
+                "| {} k, `{price_table}` | {} | {} | {} | {} | {} | {} | {} | {} |",
+                window / 1_000,
+                it.name,
+                format_percent(it.tokens.value),
+                format_percent(cost),
+                format_percent(cost_with_retries),
+                format_interval(it.needed_context_kept),
+                format_percent(it.needed_strings_kept.value),
+                format_percent(it.edits_that_apply.value),
+                it.score.refused,
+            )?;
+        }
+    }
+    Ok(text)
 }
 
 /// Renders the head of the page: the set, the prices and what a replay measures.
@@ -149,9 +223,7 @@ fn introduction(main: &EngineComparison, prices: &Prices) -> String {
          Intervals in parentheses: 95 %, paired bootstrap over sessions. Meaning of the columns: \
          [guide](guide/replay.md#columns).\n\n\
          A replay measures whether the information was present when the recorded action needed it, not whether a task \
-         would have been solved.\n\n\
-         ## Comparison\n\n\
-         In percent. Tokens and costs are relative to no compaction.\n\n",
+         would have been solved.\n\n",
         jiff::Zoned::now().date(),
         tokens as f64 / 1e6,
         BUDGET_TOKENS / 1_000,
@@ -165,9 +237,9 @@ fn introduction(main: &EngineComparison, prices: &Prices) -> String {
 fn halves_section(main: &EngineComparison) -> Result<String> {
     let mut text = "\n## Tuning half and held-out half\n\n\
              The defaults of the engine were chosen on one half of the set and checked on the other.\n\n\
-             | half | sessions | cost incl. retries | needed context kept | edits that apply | \
+             | half | sessions | cost incl. retries | needed context kept | needed strings kept | edits that apply | \
              % of oracle saving (pays) | % of oracle saving (optimal) |\n\
-             |---|--:|--:|--:|--:|--:|--:|\n"
+             |---|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, wanted) in [("tuning", true), ("held-out", false)] {
         let part = EngineComparison {
@@ -178,10 +250,11 @@ fn halves_section(main: &EngineComparison) -> Result<String> {
         let it = part.summary(1);
         writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
             part.outcomes.len(),
             format_interval(it.cost_with_retries),
             format_interval(it.needed_context_kept),
+            format_interval(it.needed_strings_kept),
             format_interval(it.edits_that_apply),
             it.paying_oracle_share.map(format_interval).unwrap_or_default(),
             it.optimal_oracle_share.map(format_interval).unwrap_or_default(),
@@ -195,9 +268,9 @@ fn prices_section(main: &EngineComparison, summaries: &[EngineSummary], first_ro
     let mut text = "\n## Price tables\n\n\
              The default engine, deciding by each table's prices. Dollars are the input cost of the whole set, where the table \
              states prices; on a local server tokens cost time.\n\n\
-             | prices | write | read | tokens | cost | cost incl. retries | needed context kept | \
+             | prices | write | read | tokens | cost | cost incl. retries | needed context kept | needed strings kept | \
              dollars, no compaction | dollars, folded |\n\
-             |---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+             |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for (at, (name, prices)) in price_rows().into_iter().enumerate() {
         let row = first_row + at;
@@ -209,42 +282,16 @@ fn prices_section(main: &EngineComparison, summaries: &[EngineSummary], first_ro
         };
         writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             prices.write,
             prices.read,
             format_percent(it.tokens.value),
             format_percent(cost),
             format_percent(cost_with_retries),
             format_percent(it.needed_context_kept.value),
+            format_percent(it.needed_strings_kept.value),
             dollars(0),
             dollars(row),
-        )?;
-    }
-    Ok(text)
-}
-
-/// Renders the default engine with each window as its budget; its summaries begin at `first_row`.
-fn windows_section(summaries: &[EngineSummary], first_row: usize) -> Result<String> {
-    let mut text = "\n## Small windows\n\n\
-             The default engine with each window as its budget. Survival: calls whose request fits. A request that \
-             cannot fit is refused with an error; a refused call counts as the full request, with all context lost.\n\n\
-             | window | survival, no compaction | survival | refused | tokens | cost incl. retries | \
-             needed context kept | edits that apply |\n\
-             |--:|--:|--:|--:|--:|--:|--:|--:|\n"
-        .to_owned();
-    for (at, window) in WINDOW_TOKENS.into_iter().enumerate() {
-        let it = &summaries[first_row + at];
-        writeln!(
-            text,
-            "| {} k | {} | {} | {} | {} | {} | {} | {} |",
-            window / 1_000,
-            format_percent(summaries[0].fits[at]),
-            format_percent(it.fits[at]),
-            it.score.refused,
-            format_percent(it.tokens.value),
-            format_percent(it.cost_with_retries.value),
-            format_percent(it.needed_context_kept.value),
-            format_percent(it.edits_that_apply.value),
         )?;
     }
     Ok(text)
@@ -268,10 +315,10 @@ fn price_rows() -> Vec<(String, Prices)> {
     table.names().filter_map(|name| Some((name.to_owned(), table.get(name)?))).collect()
 }
 
-/// The default engine with other prices or another budget.
+/// An engine with other prices or another budget.
 struct OverriddenEngine {
     name: String,
-    engine: FoldlineEngine,
+    engine: Box<dyn ReplayEngine>,
     prices: Option<Prices>,
     budget: Option<u64>,
 }
@@ -301,17 +348,17 @@ fn all_engines() -> Vec<EngineSpec> {
     }
     all.extend(baselines::BASELINES[1..].iter().map(|it| engine_spec(it.clone())));
     all.extend(baselines::CLASSIC_STRATEGIES.iter().map(|it| engine_spec(it.clone())));
-    all.extend([DropUnit::Results, DropUnit::Lines].map(|grain| EngineSpec::RandomMatching(0, grain)));
+    all.extend([DropUnit::Results, DropUnit::Lines].map(|grain| EngineSpec::EqualTokens(0, grain)));
     all.extend([OracleSchedule::Profitable, OracleSchedule::Optimal].map(EngineSpec::Oracle));
     all
 }
 
 fn comparison_table(summaries: &[EngineSummary]) -> String {
-    let mut text = "| | tokens | cost | cost incl. retries | worst session | context kept | needed context kept | \
+    let mut text = "| | tokens | cost | cost incl. retries | worst session | context kept | needed context kept | needed strings kept | \
                     actions missing context | edits that apply | artifact trail | instructions kept | \
                     % of oracle saving (pays) | % of oracle saving (optimal) | foreign actions | creases | unfolds exact | \
                     laws broken | invented kB |\n\
-                    |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+                    |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
         .to_owned();
     for it in summaries {
         let unfolds = match it.score.unfolded.total {
@@ -326,6 +373,7 @@ fn comparison_table(summaries: &[EngineSummary]) -> String {
             format!("{:.2} ({})", it.worst_cost, it.costlier_sessions),
             format_percent(it.context_kept.value),
             format_interval(it.needed_context_kept),
+            format_percent(it.needed_strings_kept.value),
             format_percent(it.actions_missing_context.value),
             format_percent(it.edits_that_apply.value),
             format!("{} / {}", format_percent(it.trail_recall.value), format_percent(it.trail_precision.value)),
@@ -357,22 +405,25 @@ fn speed_section(alone: &EngineComparison, (took, processor): (Duration, Option<
 
 /// Renders the README's table.
 fn readme_table(summaries: &[EngineSummary], conversations: usize, calls: u64) -> String {
-    let baselines = ["mask all but 10 results", "clear above 100k, keep 3", "trim to the last 64k"];
+    let baselines = ["mask all but 10 results", "clear above 100k, keep 3", "truncation, equal window"];
     let (no_compaction, default) = (&summaries[0].name, &summaries[1].name);
-    let oracle = OracleSchedule::Profitable.name();
+    let oracle = OracleSchedule::Optimal.name();
     let mut text = format!(
         "{conversations} recorded sessions with {calls} calls, prices `{PRICE_TABLE_NAME}`, in percent \
          ([all numbers](docs/results.md)):\n\n\
-         {README_COLUMNS}\n|---|--:|--:|--:|--:|--:|\n"
+         {README_COLUMNS}\n"
     );
     let shown = |it: &&EngineSummary| {
         [no_compaction, default].contains(&&it.name) || baselines.contains(&it.name.as_str()) || it.name == oracle
     };
     for it in summaries.iter().filter(shown) {
         let name = if &it.name == default { format!("**{}**", it.name) } else { it.name.clone() };
-        let numbers = [it.tokens, it.cost, it.cost_with_retries, it.needed_context_kept, it.edits_that_apply]
-            .map(|it| format_percent(it.value));
-        text += &format!("| {name} | {} |\n", numbers.join(" | "));
+        let share = it.optimal_oracle_share.map(|it| format_percent(it.value)).unwrap_or_default();
+        let [tokens, cost, with_retries] =
+            [it.tokens, it.cost, it.cost_with_retries].map(|it| format_percent(it.value));
+        let kept = [it.needed_context_kept, it.needed_strings_kept, it.edits_that_apply];
+        let kept = kept.map(|it| format_percent(it.value)).join(" | ");
+        text += &format!("| {name} | {tokens} | {cost} | {with_retries} | {share} | {kept} |\n");
     }
     text.trim_end().to_owned()
 }

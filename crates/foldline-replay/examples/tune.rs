@@ -41,6 +41,9 @@ struct TuneArgs {
     /// Omit the oracles, which take the most time.
     #[arg(long)]
     no_bound: bool,
+    /// Omit the random drops.
+    #[arg(long)]
+    no_random: bool,
     /// Write the HTML report to this file.
     #[arg(long)]
     html: Option<PathBuf>,
@@ -107,8 +110,11 @@ fn main() -> anyhow::Result<()> {
     }
     let balanced = engines.iter().position(|it| it.name() == "foldline balanced");
     if let Some(like) = balanced.or(engines.len().checked_sub(1)) {
-        engines.push(EngineSpec::RandomMatching(like, baselines::DropUnit::Results));
-        engines.push(EngineSpec::RandomMatching(like, baselines::DropUnit::Lines));
+        engines.push(EngineSpec::EqualTokens(like, baselines::DropUnit::OldestRounds));
+        if !arguments.no_random {
+            engines.push(EngineSpec::EqualTokens(like, baselines::DropUnit::Results));
+            engines.push(EngineSpec::EqualTokens(like, baselines::DropUnit::Lines));
+        }
     }
     if !arguments.no_bound {
         engines.push(EngineSpec::Oracle(OracleSchedule::Profitable));
@@ -149,7 +155,7 @@ fn main() -> anyhow::Result<()> {
 #[expect(clippy::print_stdout, reason = "command-line program")]
 fn print_table(comparison: &EngineComparison) {
     println!(
-        "{:36} {:>6} {:>6} {:>17} {:>5} {:>4} {:>6} {:>17} {:>6} {:>6} {:>11} {:>7} {:>6} {:>17} {:>17} {:>6} {:>5}",
+        "{:36} {:>6} {:>6} {:>17} {:>5} {:>4} {:>6} {:>17} {:>7} {:>6} {:>6} {:>11} {:>7} {:>6} {:>17} {:>17} {:>6} {:>7} {:>5}",
         "policy",
         "tokens",
         "cost",
@@ -158,6 +164,7 @@ fn print_table(comparison: &EngineComparison) {
         "more",
         "kept",
         "needed",
+        "strings",
         "missing",
         "edits",
         "trail",
@@ -166,6 +173,7 @@ fn print_table(comparison: &EngineComparison) {
         "oracle (optimal)",
         "oracle (pays)",
         "crease",
+        "repeats",
         "<=32k"
     );
     for engine in 0..comparison.engine_names.len() {
@@ -174,7 +182,7 @@ fn print_table(comparison: &EngineComparison) {
             format!("{:5.1} ({:5.1},{:5.1})", 100.0 * it.value, 100.0 * it.low, 100.0 * it.high)
         };
         println!(
-            "{:36} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>4} {:>6.2} {:>17} {:>6.2} {:>6.2} {:>11} {:>7.1} {:>6.2} {:>17} {:>17} {:>6} {:>5.1}{}",
+            "{:36} {:>6.1} {:>6.1} {:>17} {:>5.2} {:>4} {:>6.2} {:>17} {:>7.2} {:>6.2} {:>6.2} {:>11} {:>7.1} {:>6.2} {:>17} {:>17} {:>6} {:>7} {:>5.1}{}",
             it.name,
             100.0 * it.tokens.value,
             100.0 * it.cost.value,
@@ -183,6 +191,7 @@ fn print_table(comparison: &EngineComparison) {
             it.costlier_sessions,
             100.0 * it.context_kept.value,
             interval(it.needed_context_kept),
+            100.0 * it.needed_strings_kept.value,
             100.0 * it.actions_missing_context.value,
             100.0 * it.edits_that_apply.value,
             format!("{:.1}/{:.1}", 100.0 * it.trail_recall.value, 100.0 * it.trail_precision.value),
@@ -191,6 +200,7 @@ fn print_table(comparison: &EngineComparison) {
             it.optimal_oracle_share.map(interval).unwrap_or_default(),
             it.paying_oracle_share.map(interval).unwrap_or_default(),
             it.score.creases,
+            it.score.repeated_reads,
             100.0 * it.fits[2],
             format_violations(&it.score),
         );

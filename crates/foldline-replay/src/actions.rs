@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use foldline::Message;
 
-use crate::identifiers::for_each_identifier;
 use crate::text::{TextOrigin, for_each_text};
 
 /// Returns the model's turns that follow a request, as ranges of messages.
@@ -24,11 +23,11 @@ pub(crate) fn action_ranges<M: Borrow<Message<'static>>>(messages: &[M]) -> Vec<
     actions
 }
 
-/// Calls `visit` with the identifiers of an action: of the model's text and of its calls.
-pub(crate) fn for_each_action_identifier(message: &Message<'_>, mut visit: impl FnMut(&str)) {
+/// Calls `visit` with the lines of an action: of the model's text and of its calls.
+pub(crate) fn for_each_action_line(message: &Message<'_>, mut visit: impl FnMut(&str)) {
     for_each_text(message, |kind, _, text| {
         if !matches!(kind, TextOrigin::Reasoning | TextOrigin::CallId) {
-            text.lines().for_each(|line| for_each_identifier(line, &mut visit));
+            text.lines().for_each(&mut visit);
         }
     });
 }

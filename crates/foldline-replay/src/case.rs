@@ -17,17 +17,22 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::actions::{action_ranges, for_each_action_identifier};
+use crate::actions::{action_ranges, for_each_action_line};
 use crate::artifact_trail::TrailFacts;
 use crate::edit::{self, EditAnchor};
 use crate::engine::SharedMessage;
-use crate::identifiers::for_each_identifier;
+use crate::identifiers::{IdentifierClass, for_each_identifier};
+use crate::repeats::{self, RepeatedResult};
 use crate::text::{TextOrigin, for_each_text};
+use crate::whole_strings::{for_each_whole_string, string_hash};
 use crate::{CorpusStats, artifact_trail, chat};
 
 /// Number of newest messages of the full request that count as recent. An identifier that appears in none of them
 /// is distant: recency alone does not give it.
 pub const RECENT_MESSAGES: usize = 6;
+
+/// Uses in code or arguments from which on two hyphenated words are a name.
+const MIN_CODE_USES: u8 = 2;
 
 /// Maximum length of a marker; a longer line contains more than a marker.
 const MAX_MARKER_BYTES: usize = 256;
@@ -83,8 +88,12 @@ pub struct RecordedCall {
     pub output_tokens: u64,
     /// The identifiers of the action that were in the full request.
     pub needs: Vec<ContextNeed>,
+    /// The distant whole strings of the action that were in the full request.
+    pub(crate) distant_strings: Vec<u32>,
     /// The distant identifiers that another conversation's action would have found in the full request.
     pub(crate) foreign_identifiers: Vec<u32>,
+    /// The results that repeat an earlier one.
+    pub(crate) repeats: Vec<RepeatedResult>,
     /// The replacement edits whose old text was in the full request.
     pub anchors: Vec<EditAnchor>,
 }
@@ -120,8 +129,10 @@ pub(crate) struct MessageMetrics {
     pub(crate) hash: u64,
     pub(crate) bytes: usize,
     pub(crate) tokens: u64,
-    /// The needed identifiers of its verbatim lines, once for each line.
+    /// The needed identifiers and whole strings of its verbatim lines, once for each line.
     pub(crate) identifiers: Box<[u32]>,
+    /// The keys of its long results.
+    pub(crate) results: Box<[u64]>,
     /// The verbatim instructions in it.
     pub(crate) instructions: Box<[u64]>,
     /// Bytes of lines that are neither verbatim nor in the marker grammar.
@@ -138,45 +149,111 @@ pub(crate) struct MessageMetrics {
 struct RecordedAction {
     range: Range<usize>,
     identifiers: Vec<u32>,
+    strings: Vec<u32>,
     foreign_identifiers: Vec<u32>,
 }
 
-/// The identifiers of actions, interned as small numbers.
+/// The identifiers and whole strings of actions, interned as small numbers.
 #[derive(Default)]
 struct IdentifierTable {
     ids: FxHashMap<u64, u32>,
     texts: Vec<Box<str>>,
+    /// True for hyphenated words, which are a name only if code uses them.
+    hyphenated: Vec<bool>,
+    /// Words in capitals that were looked up before: true for a constant.
+    constants: FxHashMap<u64, bool>,
 }
 
 impl IdentifierTable {
-    fn intern_action(&mut self, messages: &[SharedMessage], corpus: &CorpusStats) -> Vec<u32> {
-        let mut found = Vec::new();
+    /// Interns the identifiers of an action, and its whole strings.
+    fn intern_action(
+        &mut self,
+        messages: &[SharedMessage],
+        corpus: &CorpusStats,
+        meter: &Meter,
+    ) -> (Vec<u32>, Vec<u32>) {
+        let (mut found, mut strings) = (Vec::new(), Vec::new());
         for message in messages {
-            for_each_action_identifier(message, |identifier| {
-                let hash = xxh3_64(identifier.as_bytes());
-                if !corpus.is_common(hash) {
-                    found.push(self.intern(hash, identifier));
-                }
+            for_each_action_line(message, |line| {
+                for_each_identifier(line, |identifier, class| {
+                    let hash = xxh3_64(identifier.as_bytes());
+                    let is_english = class == IdentifierClass::Capitals
+                        && !*self.constants.entry(hash).or_insert_with(|| !is_english(identifier, meter));
+                    if !is_english && !corpus.is_common(hash) {
+                        found.push(self.intern(hash, identifier, is_hyphenated(class)));
+                    }
+                });
+                for_each_whole_string(line, |text| {
+                    let hash = string_hash(text);
+                    if !corpus.is_common(hash) {
+                        strings.push(self.intern(hash, text, false));
+                    }
+                });
             });
         }
-        found.sort_unstable();
-        found.dedup();
-        found
+        for ids in [&mut found, &mut strings] {
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        (found, strings)
     }
 
     fn intern_foreign(&mut self, hashes: &[u64], corpus: &CorpusStats) -> Vec<u32> {
-        hashes.iter().filter(|&&hash| !corpus.is_common(hash)).map(|&hash| self.intern(hash, "")).collect()
+        hashes.iter().filter(|&&hash| !corpus.is_common(hash)).map(|&hash| self.intern(hash, "", false)).collect()
     }
 
-    fn intern(&mut self, hash: u64, text: &str) -> u32 {
+    fn intern(&mut self, hash: u64, text: &str, hyphenated: bool) -> u32 {
         let next = self.texts.len() as u32;
         let id = *self.ids.entry(hash).or_insert(next);
         if id == next {
             self.texts.push(text.into());
+            self.hyphenated.push(hyphenated);
         } else if self.texts[id as usize].is_empty() {
             self.texts[id as usize] = text.into();
         }
         id
+    }
+}
+
+fn is_hyphenated(class: IdentifierClass) -> bool {
+    matches!(class, IdentifierClass::HyphenatedInCode | IdentifierClass::HyphenatedInProse)
+}
+
+/// Returns true for a common word in capitals: in lower case and after a blank it is one token.
+fn is_english(capitals: &str, meter: &Meter) -> bool {
+    meter.text(&format!(" {}", capitals.to_ascii_lowercase())) == 1
+}
+
+/// The positions of identifiers in the messages so far.
+struct PositionIndex<'t> {
+    table: &'t IdentifierTable,
+    last: Vec<Option<TextPosition>>,
+    /// Uses of hyphenated words in code or arguments.
+    code_uses: Vec<u8>,
+}
+
+impl PositionIndex<'_> {
+    /// Returns true if an identifier is in the messages before `at`, and in none of the recent ones.
+    fn is_distant(&self, id: u32, at: usize) -> bool {
+        self.last[id as usize].is_some_and(|position| position.message + RECENT_MESSAGES < at)
+    }
+
+    /// Returns the needed identifiers and whole strings of a line, and counts uses in code.
+    fn line_identifiers(&mut self, kind: TextOrigin, line: &str) -> Box<[u32]> {
+        let mut found = Vec::new();
+        for_each_identifier(line, |identifier, class| {
+            if let Some(&id) = self.table.ids.get(&xxh3_64(identifier.as_bytes())) {
+                let in_code = kind == TextOrigin::Argument || class == IdentifierClass::HyphenatedInCode;
+                if in_code && is_hyphenated(class) {
+                    self.code_uses[id as usize] = self.code_uses[id as usize].saturating_add(1);
+                }
+                found.push(id);
+            }
+        });
+        for_each_whole_string(line, |text| found.extend(self.table.ids.get(&string_hash(text))));
+        found.sort_unstable();
+        found.dedup();
+        found.into()
     }
 }
 
@@ -191,12 +268,12 @@ impl ReplayCase {
         let actions: Vec<RecordedAction> = action_ranges(&messages)
             .into_iter()
             .enumerate()
-            .map(|(index, range)| RecordedAction {
-                identifiers: needed.intern_action(&messages[range.clone()], corpus),
-                foreign_identifiers: foreign
+            .map(|(index, range)| {
+                let (identifiers, strings) = needed.intern_action(&messages[range.clone()], corpus, meter);
+                let foreign_identifiers = foreign
                     .as_deref()
-                    .map_or_else(Vec::new, |actions| needed.intern_foreign(&actions[index % actions.len()], corpus)),
-                range,
+                    .map_or_else(Vec::new, |actions| needed.intern_foreign(&actions[index % actions.len()], corpus));
+                RecordedAction { identifiers, strings, foreign_identifiers, range }
             })
             .collect();
 
@@ -212,77 +289,68 @@ impl ReplayCase {
             base_tokens: base,
             metrics: Vec::new(),
             by_hash: FxHashMap::default(),
-            identifiers: needed.texts,
+            identifiers: Vec::new(),
             instructions: Vec::new(),
             identifiers_by_line: FxHashMap::default(),
             instructions_by_text: FxHashMap::default(),
         };
-        case.index_messages(&needed.ids, actions);
+        case.index_messages(&needed, actions);
+        case.identifiers = needed.texts;
         case
     }
 
     /// Indexes the messages in order; an action can only need what was before it.
-    fn index_messages(&mut self, ids_by_hash: &FxHashMap<u64, u32>, actions: Vec<RecordedAction>) {
-        let mut last: Vec<Option<TextPosition>> = vec![None; self.identifiers.len()];
-        let mut used = vec![false; self.identifiers.len()];
-        let mut anchors =
-            edit::find_anchors(&self.messages, actions.iter().map(|action| action.range.clone())).into_iter();
+    fn index_messages(&mut self, table: &IdentifierTable, actions: Vec<RecordedAction>) {
+        let count = table.texts.len();
+        let mut index = PositionIndex { table, last: vec![None; count], code_uses: vec![0; count] };
+        let mut used = vec![false; count];
+        let ranges = || actions.iter().map(|action| action.range.clone());
+        let mut anchors = edit::find_anchors(&self.messages, ranges()).into_iter();
+        let mut repeats = repeats::find_repeats(&self.messages, ranges()).into_iter();
         let mut actions = actions.into_iter().peekable();
         for at in 0..self.messages.len() {
             if let Some(action) = actions.next_if(|action| action.range.start == at) {
-                let needs = action
-                    .identifiers
-                    .iter()
-                    .filter_map(|&id| {
-                        let position = last[id as usize]?;
-                        let used_before = used[id as usize];
-                        Some(ContextNeed {
-                            identifier: id,
-                            is_distant: position.message + RECENT_MESSAGES < at,
-                            used_before,
-                            position,
-                        })
+                let needs = action.identifiers.iter().filter_map(|&id| {
+                    Some(ContextNeed {
+                        identifier: id,
+                        is_distant: index.is_distant(id, at),
+                        used_before: used[id as usize],
+                        position: index.last[id as usize]?,
                     })
-                    .collect();
+                });
+                let needs = needs.collect();
                 action.identifiers.iter().for_each(|&id| used[id as usize] = true);
-                let is_distant =
-                    |id: &u32| last[*id as usize].is_some_and(|position| position.message + RECENT_MESSAGES < at);
-                let foreign_identifiers = action.foreign_identifiers.into_iter().filter(is_distant).collect();
+                let distant = |ids: Vec<u32>| ids.into_iter().filter(|&id| index.is_distant(id, at)).collect();
                 let output_tokens =
                     self.messages[action.range.clone()].iter().map(|message| self.meter.message(message)).sum();
-                let anchors = anchors.next().expect("one list of anchors for each action");
                 self.calls.push(RecordedCall {
                     start: at,
                     end: action.range.end,
                     output_tokens,
                     needs,
-                    foreign_identifiers,
-                    anchors,
+                    distant_strings: distant(action.strings),
+                    foreign_identifiers: distant(action.foreign_identifiers),
+                    repeats: repeats.next().expect("one list of repeats for each action"),
+                    anchors: anchors.next().expect("one list of anchors for each action"),
                 });
             }
-            self.index_message(at, ids_by_hash, &mut last);
+            self.index_message(at, &mut index);
         }
+        let is_name = |id: u32| !table.hyphenated[id as usize] || index.code_uses[id as usize] >= MIN_CODE_USES;
+        self.calls.iter_mut().for_each(|call| call.needs.retain(|need| is_name(need.identifier)));
     }
 
-    fn index_message(&mut self, at: usize, ids_by_hash: &FxHashMap<u64, u32>, last: &mut [Option<TextPosition>]) {
+    fn index_message(&mut self, at: usize, index: &mut PositionIndex<'_>) {
         let message = Arc::clone(&self.messages[at]);
-        let mut found = Vec::new();
         let mut keys = Vec::new();
         for_each_text(&message, |kind, part, text| {
             for (line_at, line) in text.lines().enumerate() {
-                let known = self.identifiers_by_line.entry(kind.line_key(line)).or_insert_with(|| {
-                    found.clear();
-                    for_each_identifier(line, |identifier| {
-                        if let Some(&id) = ids_by_hash.get(&xxh3_64(identifier.as_bytes()))
-                            && !found.contains(&id)
-                        {
-                            found.push(id);
-                        }
-                    });
-                    found.as_slice().into()
-                });
+                let known = self
+                    .identifiers_by_line
+                    .entry(kind.line_key(line))
+                    .or_insert_with(|| index.line_identifiers(kind, line));
                 for &id in known.iter() {
-                    last[id as usize] = Some(TextPosition { message: at, part, kind, line: line_at });
+                    index.last[id as usize] = Some(TextPosition { message: at, part, kind, line: line_at });
                 }
             }
             if kind == TextOrigin::Instruction && !text.is_empty() {
@@ -323,7 +391,12 @@ impl ReplayCase {
                 instructions.extend(keys.into_iter().flatten().copied());
             }
         });
+        let results = message.parts.iter().filter_map(|part| match part {
+            Part::ToolResult(result) => repeats::result_key(result),
+            _ => None,
+        });
         MessageMetrics {
+            results: results.collect(),
             hash: xxh3_64(&form),
             bytes: form.len(),
             tokens: self.meter.message(message),

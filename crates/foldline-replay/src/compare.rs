@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::CorpusStats;
 use crate::actions::action_ranges;
 use crate::baselines;
-use crate::baselines::{DropUnit, RandomDrop};
+use crate::baselines::{DropUnit, EqualTokensDrop};
 use crate::case::ReplayCase;
 use crate::engine::{EngineError, ReplayEngine};
 use crate::interval::{IntervalEstimate, bootstrap};
@@ -26,8 +26,8 @@ pub enum EngineSpec {
     Engine(Box<dyn ReplayEngine>),
     /// The oracle that knows the future.
     Oracle(OracleSchedule),
-    /// Random drop with the tokens of an earlier engine, by its index.
-    RandomMatching(usize, DropUnit),
+    /// A drop with the tokens of an earlier engine, by its index.
+    EqualTokens(usize, DropUnit),
 }
 
 impl fmt::Debug for EngineSpec {
@@ -48,7 +48,7 @@ impl EngineSpec {
         match self {
             EngineSpec::Engine(engine) => engine.name(),
             EngineSpec::Oracle(schedule) => schedule.name(),
-            EngineSpec::RandomMatching(_, unit) => unit.name(),
+            EngineSpec::EqualTokens(_, unit) => unit.name(),
         }
     }
 }
@@ -181,8 +181,8 @@ fn replay_recording(
         runs.push(match spec {
             EngineSpec::Engine(engine) => run(&**engine)?,
             EngineSpec::Oracle(schedule) => run(&OracleEngine::new(&case, &options.prices, *schedule))?,
-            EngineSpec::RandomMatching(like, unit) => {
-                run(&RandomDrop::matching(&runs[like + 1].points, *unit, xxh3_64(case.id.as_bytes())))?
+            EngineSpec::EqualTokens(like, unit) => {
+                run(&EqualTokensDrop::matching(&runs[like + 1].points, *unit, xxh3_64(case.id.as_bytes())))?
             }
         });
     }
@@ -215,13 +215,15 @@ pub struct EngineSummary {
     pub context_kept: IntervalEstimate,
     /// Share of needed identifiers that were kept, of those that recency alone does not give.
     pub needed_context_kept: IntervalEstimate,
+    /// The same by whole strings, an independent definition.
+    pub needed_strings_kept: IntervalEstimate,
     /// The same for another conversation's actions: a control.
     pub foreign: IntervalEstimate,
     /// Recall of the artifact trail.
     pub trail_recall: IntervalEstimate,
     /// Precision of the artifact trail.
     pub trail_precision: IntervalEstimate,
-    /// Share of actions that miss needed context.
+    /// Share of actions that miss needed context or the old text of an edit.
     pub actions_missing_context: IntervalEstimate,
     /// Share of edits whose old text was sent in one piece.
     pub edits_that_apply: IntervalEstimate,
@@ -328,6 +330,7 @@ impl EngineComparison {
             costlier_sessions: relative_costs.iter().filter(|&&cost| cost > 1.005).count(),
             context_kept: share(&|score| score.context_kept),
             needed_context_kept: share(&|score| score.needed_context_kept),
+            needed_strings_kept: share(&|score| score.needed_strings_kept),
             foreign: share(&|score| score.foreign),
             trail_recall: share(&|score| score.trail_recall),
             trail_precision: share(&|score| score.trail_precision),

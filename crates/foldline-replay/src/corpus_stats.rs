@@ -9,9 +9,10 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::actions::{action_ranges, for_each_action_identifier};
-use crate::identifiers::for_each_identifier;
+use crate::actions::{action_ranges, for_each_action_line};
+use crate::identifiers::{IdentifierClass, for_each_identifier};
 use crate::text::for_each_text;
+use crate::whole_strings::{for_each_whole_string, string_hash};
 
 /// Statistics over the conversations of a set.
 #[derive(Debug, Default)]
@@ -95,7 +96,7 @@ impl CorpusStats {
         self.common_identifiers.len()
     }
 
-    /// Returns true if an identifier appears in more than a fifth of all conversations and is therefore no evidence.
+    /// Returns true if an identifier or whole string, by its hash, appears in more than a fifth of all conversations and is therefore no evidence.
     pub(crate) fn is_common(&self, hash: u64) -> bool {
         self.common_identifiers.contains(&hash)
     }
@@ -110,23 +111,36 @@ impl CorpusStats {
     }
 }
 
+/// Returns the certain identifiers of an action, by hash.
 fn action_hashes(messages: &[foldline::Message<'_>]) -> Vec<u64> {
     let mut found = Vec::new();
-    messages.iter().for_each(|message| {
-        for_each_action_identifier(message, |identifier| found.push(xxh3_64(identifier.as_bytes())))
-    });
+    for message in messages {
+        for_each_action_line(message, |line| {
+            for_each_identifier(line, |identifier, class| {
+                if class == IdentifierClass::Certain {
+                    found.push(xxh3_64(identifier.as_bytes()));
+                }
+            });
+        });
+    }
     found.sort_unstable();
     found.dedup();
     found
 }
 
+/// Returns all identifiers and whole strings of a recording, by hash.
 fn distinct_hashes(recording: &RecordedSession) -> FxHashSet<u64> {
     let mut seen = FxHashSet::default();
+    // Files are read again and again: most lines are repeats.
+    let mut seen_lines = FxHashSet::default();
     for message in &recording.conversation.messages {
         for_each_text(message, |_, _, text| {
-            for line in text.lines() {
-                for_each_identifier(line, |identifier| {
+            for line in text.lines().filter(|line| seen_lines.insert(xxh3_64(line.as_bytes()))) {
+                for_each_identifier(line, |identifier, _| {
                     seen.insert(xxh3_64(identifier.as_bytes()));
+                });
+                for_each_whole_string(line, |text| {
+                    seen.insert(string_hash(text));
                 });
             }
         });

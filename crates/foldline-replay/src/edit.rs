@@ -21,6 +21,8 @@ pub struct EditAnchor {
     pub old_text: String,
     /// Indices of the messages.
     pub messages: Vec<usize>,
+    /// Index of the part of the last of them.
+    pub part: usize,
 }
 
 /// Argument names for the text to be replaced.
@@ -31,7 +33,7 @@ pub(crate) fn find_anchors(
     messages: &[SharedMessage],
     actions: impl Iterator<Item = Range<usize>>,
 ) -> Vec<Vec<EditAnchor>> {
-    let mut plain: Vec<Vec<String>> = Vec::new();
+    let mut plain: Vec<Vec<(usize, String)>> = Vec::new();
     let anchors_of = |action: Range<usize>| {
         let edits: Vec<String> = messages[action.clone()].iter().flat_map(|message| replaced_texts(message)).collect();
         if edits.is_empty() {
@@ -42,9 +44,13 @@ pub(crate) fn find_anchors(
             .into_iter()
             .filter_map(|old| {
                 let finder = Finder::new(&old);
-                let contains = |texts: &Vec<String>| texts.iter().any(|text| finder.find(text.as_bytes()).is_some());
-                let messages: Vec<usize> = (0..action.start).filter(|&at| contains(&plain[at])).collect();
-                (!messages.is_empty()).then_some(EditAnchor { old_text: old, messages })
+                let part_with = |at: usize| {
+                    let holds = |(_, text): &&(usize, String)| finder.find(text.as_bytes()).is_some();
+                    plain[at].iter().find(holds).map(|&(part, _)| part)
+                };
+                let messages: Vec<usize> = (0..action.start).filter(|&at| part_with(at).is_some()).collect();
+                let part = part_with(*messages.last()?)?;
+                Some(EditAnchor { old_text: old, messages, part })
             })
             .collect()
     };
@@ -61,9 +67,10 @@ pub(crate) fn contains_text(old: &str, message: &Message<'_>) -> bool {
     found
 }
 
-fn plain_texts(message: &Message<'_>) -> Vec<String> {
+/// Returns the texts of a message without line numbers, and the part of each.
+fn plain_texts(message: &Message<'_>) -> Vec<(usize, String)> {
     let mut plain = Vec::new();
-    for_each_text(message, |_, _, text| plain.push(without_line_numbers(text).into_owned()));
+    for_each_text(message, |_, part, text| plain.push((part, without_line_numbers(text).into_owned())));
     plain
 }
 

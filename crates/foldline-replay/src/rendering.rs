@@ -23,6 +23,8 @@ pub(crate) struct TrackedRendering<'c> {
     instructions: FxHashMap<u64, u32>,
     /// Number of messages with each file of the artifact trail.
     files: FxHashMap<u64, u32>,
+    /// Number of copies of each long result.
+    results: FxHashMap<u64, u32>,
     /// Number of unchanged copies of each original message.
     intact_counts: Vec<u32>,
     /// Bytes that ever entered and are neither verbatim nor in the marker grammar.
@@ -57,6 +59,7 @@ impl<'c> TrackedRendering<'c> {
             identifier_counts: vec![0; case.identifiers.len()],
             instructions: FxHashMap::default(),
             files: FxHashMap::default(),
+            results: FxHashMap::default(),
             intact_counts: vec![0; case.messages.len()],
             invented_bytes: 0,
             handles: FxHashMap::default(),
@@ -126,6 +129,11 @@ impl<'c> TrackedRendering<'c> {
         self.instructions.get(&key).is_some_and(|&count| count > 0)
     }
 
+    /// Returns true if a long result is in the rendering as a whole.
+    pub(crate) fn has_result(&self, key: u64) -> bool {
+        self.results.get(&key).is_some_and(|&count| count > 0)
+    }
+
     pub(crate) fn has_anchor(&self, anchor: &EditAnchor) -> bool {
         anchor.messages.iter().any(|&at| self.intact_counts[at] > 0)
             || self
@@ -178,6 +186,7 @@ impl<'c> TrackedRendering<'c> {
         metrics.identifiers.iter().for_each(|&id| self.identifier_counts[id as usize] += 1);
         metrics.instructions.iter().for_each(|&key| *self.instructions.entry(key).or_default() += 1);
         metrics.trail_facts.files.iter().for_each(|&file| *self.files.entry(file).or_default() += 1);
+        metrics.results.iter().for_each(|&key| *self.results.entry(key).or_default() += 1);
         if let Some(at) = metrics.original_index {
             self.intact_counts[at] += 1;
         }
@@ -192,6 +201,11 @@ impl<'c> TrackedRendering<'c> {
         }
         for handle in &metrics.handles {
             if let Some(count) = self.handles.get_mut(handle) {
+                *count -= 1;
+            }
+        }
+        for key in &metrics.results {
+            if let Some(count) = self.results.get_mut(key) {
                 *count -= 1;
             }
         }

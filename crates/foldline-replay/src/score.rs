@@ -4,7 +4,7 @@ use foldline::{Handle, Prices};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::case::{RecordedCall, ReplayCase, TextPosition};
+use crate::case::{ContextNeed, RecordedCall, ReplayCase, TextPosition};
 use crate::engine::{EngineError, EngineSession, EngineSetup, ReplayEngine};
 use crate::rendering::{SentTokens, TrackedRendering};
 use crate::validity::count_new_violations;
@@ -89,16 +89,20 @@ pub struct ReplayScore {
     pub unannounced: u64,
     /// Tokens of the requests.
     pub usage: TokenSpend,
-    /// Additional tokens of the retries that fetch missing originals.
+    /// Additional tokens of the retries that fetch missing originals, and of repeated reads of folded content.
     pub retry_usage: TokenSpend,
+    /// Calls that repeat an earlier read of unchanged content which is not whole in the request.
+    pub repeated_reads: u64,
     /// Needed identifiers that were kept.
     pub context_kept: HitRatio,
     /// Needed identifiers that were kept, of those that recency alone does not give.
     pub needed_context_kept: HitRatio,
+    /// The same by whole strings: an independent definition of what an action refers to.
+    pub needed_strings_kept: HitRatio,
     /// Distant identifiers of another conversation's actions that were kept. An engine that keeps what this
     /// conversation needs does no better here than a random drop.
     pub foreign: HitRatio,
-    /// Actions that miss no distant identifier.
+    /// Actions that miss neither a distant identifier nor the old text of an edit.
     pub complete_actions: HitRatio,
     /// Replacement edits whose old text was sent in one piece.
     pub edits_that_apply: HitRatio,
@@ -132,6 +136,8 @@ impl ReplayScore {
         self.retry_usage.add(other.retry_usage);
         self.context_kept.add(other.context_kept);
         self.needed_context_kept.add(other.needed_context_kept);
+        self.needed_strings_kept.add(other.needed_strings_kept);
+        self.repeated_reads += other.repeated_reads;
         self.foreign.add(other.foreign);
         self.complete_actions.add(other.complete_actions);
         self.edits_that_apply.add(other.edits_that_apply);
@@ -151,12 +157,12 @@ impl ReplayScore {
         self.usage.cost(prices)
     }
 
-    /// Returns the cost of the requests including retries for missing context.
+    /// Returns the cost of the requests including retries for missing context and missing edit texts.
     pub fn cost_with_retries(&self, prices: &Prices) -> f64 {
         self.usage.cost(prices) + self.retry_usage.cost(prices)
     }
 
-    /// Returns the share of actions that miss a distant identifier.
+    /// Returns the share of actions that miss a distant identifier or the old text of an edit.
     pub fn missing_context_ratio(&self) -> f64 {
         1.0 - self.complete_actions.ratio()
     }
@@ -194,6 +200,8 @@ pub struct CallPoint {
     pub cached_tokens: u64,
     /// True if previously sent bytes changed.
     pub is_crease: bool,
+    /// True if the engine returned no rendering; then the full request is counted.
+    pub is_refused: bool,
 }
 
 /// A score with its details.
@@ -238,7 +246,9 @@ pub fn replay(
         let delta = match session.request() {
             Ok(delta) => delta,
             Err(EngineError::CannotFit { .. }) => {
-                run.score.record_refusal(call, case.tokens_before(call.start));
+                let tokens = case.tokens_before(call.start);
+                run.score.record_refusal(call, tokens);
+                run.points.push(CallPoint { tokens, is_refused: true, ..CallPoint::default() });
                 continue;
             }
             Err(error) => return Err(error),
@@ -250,12 +260,13 @@ pub fn replay(
             tokens: sent.tokens,
             cached_tokens: sent.cached_tokens,
             is_crease: sent.is_crease,
+            is_refused: false,
         });
         for handle in rendering.take_new_handles() {
             run.score.unfolded.record(unfolds_exactly(&mut *session, handle)?);
         }
         let missing = run.record_context(case, index, &rendering);
-        run.score.record_retry(case, missing, sent.tokens);
+        run.score.record_retry(case, call, missing, sent.tokens);
         let score = &mut run.score;
         // Between creases a rendering only grows by the recorded messages.
         let at_end = index + 1 == case.calls.len();
@@ -292,6 +303,8 @@ impl ReplayScore {
         let distant = call.needs.iter().filter(|need| need.is_distant).count() as u64;
         self.context_kept.add(HitRatio { hits: 0, total: call.needs.len() as u64 });
         self.needed_context_kept.add(HitRatio { hits: 0, total: distant });
+        self.needed_strings_kept.add(HitRatio { hits: 0, total: call.distant_strings.len() as u64 });
+        self.edits_that_apply.add(HitRatio { hits: 0, total: call.anchors.len() as u64 });
         self.complete_actions.record(false);
     }
 
@@ -309,31 +322,40 @@ impl ReplayScore {
     }
 
     /// Records one retry that fetches everything that was missing from a request of `tokens` tokens.
-    fn record_retry(&mut self, case: &ReplayCase, mut missing: Vec<TextPosition>, tokens: u64) {
-        self.complete_actions.record(missing.is_empty());
-        if missing.is_empty() {
+    ///
+    /// A repeated read of folded content is charged as it happened: with the recorded output of its action
+    /// instead of the tokens of an unfold.
+    fn record_retry(&mut self, case: &ReplayCase, call: &RecordedCall, missing: MissingParts, tokens: u64) {
+        self.complete_actions.record(missing.needed.is_empty());
+        self.repeated_reads += missing.repeated.len() as u64;
+        if missing.needed.is_empty() && missing.repeated.is_empty() {
             return;
         }
-        missing.sort_by_key(|position| (position.message, position.part));
-        missing.dedup_by_key(|position| (position.message, position.part));
-        let originals =
-            missing.iter().map(|position| case.meter.part(&case.messages[position.message].parts[position.part]));
+        let output = if missing.repeated.is_empty() { UNFOLD_CALL_TOKENS } else { call.output_tokens };
+        let mut parts = [missing.needed, missing.repeated].concat();
+        parts.sort_unstable();
+        parts.dedup();
+        let originals = parts.iter().map(|&(message, part)| case.meter.part(&case.messages[message].parts[part]));
         self.retry_usage.read += tokens;
         self.retry_usage.written += originals.sum::<u64>();
-        self.retry_usage.output += UNFOLD_CALL_TOKENS;
+        self.retry_usage.output += output;
     }
 }
 
+/// The parts of the full request that an action lacks, by message and part.
+#[derive(Default)]
+struct MissingParts {
+    /// Parts with a needed identifier or the old text of an edit.
+    needed: Vec<(usize, usize)>,
+    /// Parts that a call of the action reads again.
+    repeated: Vec<(usize, usize)>,
+}
+
 impl ReplayRun {
-    /// Records the needed context of an action. Returns the positions of missing distant identifiers.
-    fn record_context(
-        &mut self,
-        case: &ReplayCase,
-        index: usize,
-        rendering: &TrackedRendering<'_>,
-    ) -> Vec<TextPosition> {
+    /// Records the needed context of an action. Returns what is missing.
+    fn record_context(&mut self, case: &ReplayCase, index: usize, rendering: &TrackedRendering<'_>) -> MissingParts {
         let (call, score) = (&case.calls[index], &mut self.score);
-        let mut missing: Vec<TextPosition> = Vec::new();
+        let mut missing = MissingParts::default();
         for need in &call.needs {
             let is_kept = rendering.has_identifier(need.identifier);
             score.context_kept.record(is_kept);
@@ -342,25 +364,44 @@ impl ReplayRun {
             }
             score.needed_context_kept.record(is_kept);
             if !is_kept {
-                missing.push(need.position);
-                self.missing_context.push(MissingContext {
-                    call: index,
-                    identifier: case.identifier_text(need).to_owned(),
-                    position: need.position,
-                    tool: case.tool_at(need.position).to_owned(),
-                    arguments: truncated(&case.arguments_at(need.position)),
-                    line: truncated(&case.line_at(need.position)),
-                    age: case.calls[..index].iter().rev().take_while(|call| call.start > need.position.message).count(),
-                    used_before: need.used_before,
-                    handle: case.original_handles_at(need.position).find(|handle| rendering.has_handle(*handle)),
-                });
+                missing.needed.push((need.position.message, need.position.part));
+                self.missing_context.push(describe_missing(case, index, need, rendering));
             }
         }
+        for anchor in &call.anchors {
+            let is_kept = rendering.has_anchor(anchor);
+            score.edits_that_apply.record(is_kept);
+            if let Some(&message) = anchor.messages.last().filter(|_| !is_kept) {
+                missing.needed.push((message, anchor.part));
+            }
+        }
+        let folded = call.repeats.iter().filter(|repeat| !rendering.has_result(repeat.key));
+        missing.repeated.extend(folded.map(|repeat| repeat.earlier));
+        call.distant_strings.iter().for_each(|&id| score.needed_strings_kept.record(rendering.has_identifier(id)));
         call.foreign_identifiers.iter().for_each(|&id| score.foreign.record(rendering.has_identifier(id)));
-        call.anchors.iter().for_each(|anchor| score.edits_that_apply.record(rendering.has_anchor(anchor)));
         let instructions = case.instructions.iter().take_while(|(at, _)| *at < call.start);
         instructions.for_each(|&(_, key)| score.instructions_kept.record(rendering.has_instruction(key)));
         missing
+    }
+}
+
+/// Describes a needed identifier that is not in the rendering.
+fn describe_missing(
+    case: &ReplayCase,
+    index: usize,
+    need: &ContextNeed,
+    rendering: &TrackedRendering<'_>,
+) -> MissingContext {
+    MissingContext {
+        call: index,
+        identifier: case.identifier_text(need).to_owned(),
+        position: need.position,
+        tool: case.tool_at(need.position).to_owned(),
+        arguments: truncated(&case.arguments_at(need.position)),
+        line: truncated(&case.line_at(need.position)),
+        age: case.calls[..index].iter().rev().take_while(|call| call.start > need.position.message).count(),
+        used_before: need.used_before,
+        handle: case.original_handles_at(need.position).find(|handle| rendering.has_handle(*handle)),
     }
 }
 

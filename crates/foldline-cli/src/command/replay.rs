@@ -72,9 +72,9 @@ pub(crate) struct ReplayCommand {
 enum BaselineSet {
     /// Only "no compaction": every request is sent in full.
     None,
-    /// Two simple policies, a random drop, and the oracle that knows the future.
+    /// Two simple policies, a random drop, truncation, and the oracle that knows the future.
     Some,
-    /// Every simple policy and classic strategy, both random drops and both oracles; much slower.
+    /// Every simple policy and classic strategy, all drops at equal tokens and both oracles; much slower.
     All,
 }
 
@@ -187,14 +187,15 @@ impl ReplayCommand {
         for classic in baselines::CLASSIC_STRATEGIES.iter().filter(|_| all) {
             engines.push(EngineSpec::Engine(Box::new(classic.clone())));
         }
-        engines.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Results));
+        engines.push(EngineSpec::EqualTokens(0, baselines::DropUnit::Results));
+        engines.push(EngineSpec::EqualTokens(0, baselines::DropUnit::OldestRounds));
         if all {
-            engines.push(EngineSpec::RandomMatching(0, baselines::DropUnit::Lines));
+            engines.push(EngineSpec::EqualTokens(0, baselines::DropUnit::Lines));
         }
-        engines.push(EngineSpec::Oracle(OracleSchedule::Profitable));
         if all {
-            engines.push(EngineSpec::Oracle(OracleSchedule::Optimal));
+            engines.push(EngineSpec::Oracle(OracleSchedule::Profitable));
         }
+        engines.push(EngineSpec::Oracle(OracleSchedule::Optimal));
         engines
     }
 }
@@ -307,10 +308,11 @@ fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
     let brackets = if shows_intervals() { "; 95 % intervals over sessions in parentheses" } else { "" };
     text.push_str(&format!(
         "\nPercent of no compaction{brackets}. Cost incl. retries: with one more\n\
-         request for each action that missed context. Needed context kept: share of what an action needed,\n\
-         and recency alone does not give, that was sent verbatim. Edits that apply: edits whose old text was\n\
-         sent in one piece. Instructions kept: user and system text sent verbatim. % of oracle saving: share\n\
-         of what an oracle that knows the future would save. See docs/glossary.md.\n\
+         request for each action that missed context or the text of an edit. Needed context kept: share of\n\
+         what an action needed, and recency alone does not give, that was sent verbatim; needed strings kept:\n\
+         the same by a second, independent definition. Edits that apply: edits whose old text was sent in one\n\
+         piece. Instructions kept: user and system text sent verbatim. % of oracle saving: share of what an\n\
+         oracle that knows the future would save with the optimal schedule. See docs/glossary.md.\n\
          Read cost incl. retries together with needed context kept: what a row saves, and what it loses for it.\n\
          With a subscription nothing is billed per token; the saving is in its usage limits.\n\
          The replay measures whether the information was sent, not whether a task would have been solved.\n",
@@ -353,6 +355,7 @@ fn summary_table(summaries: &[EngineSummary]) -> Table {
         "cost",
         "cost\nincl.\nretries",
         "needed\ncontext\nkept",
+        "needed\nstrings\nkept",
         "actions\nmissing\ncontext",
         "edits\nthat\napply",
         "instructions\nkept",
@@ -365,10 +368,11 @@ fn summary_table(summaries: &[EngineSummary]) -> Table {
             number(it.cost.value),
             with_interval(it.cost_with_retries),
             number(it.needed_context_kept.value),
+            number(it.needed_strings_kept.value),
             number(it.actions_missing_context.value),
             number(it.edits_that_apply.value),
             number(it.instructions_kept),
-            it.paying_oracle_share.map(|share| number(share.value)).unwrap_or_default(),
+            it.optimal_oracle_share.map(|share| number(share.value)).unwrap_or_default(),
         ]);
     }
     for column in table.column_iter_mut() {

@@ -12,6 +12,8 @@ use crate::engine::{EngineSetup, RenderingDelta, SharedMessage};
 pub struct EditedHistory {
     meter: Meter,
     base_tokens: u64,
+    budget: u64,
+    is_refused: bool,
     rows: Vec<HistoryRow>,
     results: Vec<ResultPosition>,
     uncut_results: BTreeSet<usize>,
@@ -53,6 +55,8 @@ impl EditedHistory {
         Self {
             meter: setup.meter.clone(),
             base_tokens,
+            budget: setup.budget,
+            is_refused: false,
             rows: Vec::new(),
             results: Vec::new(),
             uncut_results: BTreeSet::new(),
@@ -87,6 +91,20 @@ impl EditedHistory {
     /// Returns the tokens of the current rendering.
     pub fn tokens(&self) -> u64 {
         self.tokens
+    }
+
+    /// Returns the maximum tokens of a rendering.
+    pub fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// Refuses this request: no rendering of it fits.
+    pub fn refuse(&mut self) {
+        self.is_refused = true;
+    }
+
+    pub(crate) fn take_refusal(&mut self) -> bool {
+        std::mem::take(&mut self.is_refused)
     }
 
     /// Returns all results, oldest first.

@@ -5,16 +5,16 @@
 //! that do are in `oracle`.
 
 mod classic;
+mod equal_tokens;
 pub(crate) mod history;
-mod random;
 
 use std::collections::HashSet;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 pub use crate::baselines::classic::{CLASSIC_STRATEGIES, ClassicStrategy};
+pub use crate::baselines::equal_tokens::{DropUnit, EqualTokensDrop};
 pub use crate::baselines::history::{EditedHistory, ResultPosition};
-pub use crate::baselines::random::{DropUnit, RandomDrop};
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 
 /// A policy that edits the history before a request. The history keeps earlier edits.
@@ -60,7 +60,10 @@ impl EngineSession for PolicySession {
 
     fn request(&mut self) -> Result<RenderingDelta, EngineError> {
         self.policy.apply(&mut self.history);
-        Ok(self.history.take_delta())
+        match self.history.take_refusal() {
+            true => Err(EngineError::CannotFit { floor: self.history.tokens() }),
+            false => Ok(self.history.take_delta()),
+        }
     }
 }
 
@@ -81,6 +84,10 @@ pub const BASELINES: &[NamedPolicy] = &[
     NamedPolicy {
         name: "trim to the last 64k",
         build: || Box::new(|history: &mut EditedHistory| drop_rounds_until(history, 64_000)),
+    },
+    NamedPolicy {
+        name: "truncation, equal window",
+        build: || Box::new(|history: &mut EditedHistory| truncate_to_window(history)),
     },
     NamedPolicy { name: "exact dedup only", build: || Box::new(DedupPolicy::default()) },
     NamedPolicy {
@@ -138,6 +145,15 @@ fn mask_until(history: &mut EditedHistory, target: u64) {
 /// Drops whole rounds, oldest first, until the rendering has this many tokens.
 fn drop_rounds_until(history: &mut EditedHistory, target: u64) {
     while history.tokens() > target && history.drop_oldest_round() {}
+}
+
+/// Drops whole rounds, oldest first, until the rendering fits the budget.
+fn truncate_to_window(history: &mut EditedHistory) {
+    let budget = history.budget();
+    drop_rounds_until(history, budget);
+    if history.tokens() > budget {
+        history.refuse();
+    }
 }
 
 /// Drops the messages between the first and the last ones, in whole rounds.

@@ -1,6 +1,8 @@
-//! Cover: the fewest old lines such that every identifier a later action needs still appears somewhere.
+//! Cover: the fewest old lines such that every identifier a later action needs still appears somewhere, and every text
+//! that a later edit replaces is there in one piece.
 
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use foldline::{Message, Part};
@@ -9,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::case::ReplayCase;
 use crate::engine::SharedMessage;
 use crate::oracle::crease::OracleCrease;
-use crate::text::{TextOrigin, for_each_text};
+use crate::text::{TextOrigin, for_each_text, without_line_numbers};
 
 /// Text that replaces a result of which no line is kept.
 const FOLDED_STUB: &str = "[folded]";
@@ -25,6 +27,18 @@ pub(crate) struct LineCover {
     unfolded_from: FxHashMap<u32, usize>,
     /// Identifiers that later actions need: last message, call, identifier; in order.
     needs: Vec<(usize, usize, u32)>,
+    /// Texts that later edits replace, in order of their messages.
+    passages: Vec<EditPassage>,
+}
+
+/// The foldable lines with the old text of an edit, at its newest position.
+#[derive(Clone, Debug)]
+struct EditPassage {
+    message: usize,
+    call: usize,
+    part: usize,
+    /// Indices of its lines: in the part, then among the foldable lines of the message.
+    lines: Range<usize>,
 }
 
 /// The foldable lines of a message that contain an identifier.
@@ -52,31 +66,33 @@ impl LineCover {
             lines_by_identifier: FxHashMap::default(),
             unfolded_from: FxHashMap::default(),
             needs: Vec::new(),
+            passages: find_passages(case),
         };
         let marker = case.meter.text(FOLDED_STUB);
         for (at, message) in case.messages.iter().enumerate() {
             let mut foldable = MessageLines::default();
             let mut removed = 0;
+            let passages = cover.passages_in(at, at + 1);
             let mut seen_parts: FxHashMap<usize, usize> = FxHashMap::default();
             for_each_text(message, |kind, part, text| {
                 let first_line = *seen_parts.get(&part).unwrap_or(&0);
                 let mut lines = 0;
                 for (line_at, line) in text.lines().enumerate() {
                     lines += 1;
-                    let Some(identifiers) = case.line_identifiers(kind, line).filter(|ids| !ids.is_empty()) else {
+                    let index = first_line + line_at;
+                    let is_edited = cover.passages[passages.clone()]
+                        .iter()
+                        .any(|passage| passage.part == part && passage.lines.contains(&index));
+                    let identifiers = case.line_identifiers(kind, line).unwrap_or_default();
+                    if identifiers.is_empty() && !is_edited {
                         continue;
-                    };
+                    }
                     if is_foldable(kind) {
                         let tokens = case.meter.text(line) + 1;
                         for &id in identifiers {
                             cover.lines_by_identifier.entry(id).or_default().push((at, foldable.lines.len()));
                         }
-                        foldable.lines.push(FoldableLine {
-                            part,
-                            index: first_line + line_at,
-                            tokens,
-                            identifiers: identifiers.into(),
-                        });
+                        foldable.lines.push(FoldableLine { part, index, tokens, identifiers: identifiers.into() });
                     } else {
                         for &id in identifiers {
                             cover.unfolded_from.entry(id).or_insert(at);
@@ -89,6 +105,14 @@ impl LineCover {
                     removed += case.meter.text(text).saturating_sub(left);
                 }
             });
+            for passage in &mut cover.passages[passages] {
+                let part = passage.part;
+                let lines = std::mem::replace(&mut passage.lines, 0..0);
+                let start = foldable.lines.iter().position(|line| line.part == part && line.index >= lines.start);
+                let count =
+                    foldable.lines.iter().filter(|line| line.part == part && lines.contains(&line.index)).count();
+                passage.lines = start.map_or(0..0, |start| start..start + count);
+            }
             cover.stub_token_sums.push(cover.stub_token_sums[at] + case.metrics[at].tokens.saturating_sub(removed));
             cover.messages.push(foldable);
         }
@@ -143,7 +167,14 @@ impl LineCover {
             .collect()
     }
 
-    /// Chooses the lines to keep by a greedy cover: repeatedly the line with the most missing identifiers per token.
+    /// Returns the indices of the passages in some messages.
+    fn passages_in(&self, from: usize, to: usize) -> Range<usize> {
+        self.passages.partition_point(|passage| passage.message < from)
+            ..self.passages.partition_point(|passage| passage.message < to)
+    }
+
+    /// Chooses the lines to keep: those of passages, then by a greedy cover repeatedly the line with the most missing
+    /// identifiers per token.
     fn choose_lines(&self, crease: OracleCrease, kept: &FxHashSet<u32>) -> Vec<(usize, usize)> {
         let start = self.needs.partition_point(|&(message, ..)| message < crease.from);
         let end = self.needs.partition_point(|&(message, ..)| message < crease.to);
@@ -153,6 +184,17 @@ impl LineCover {
             .map(|&(_, _, id)| id)
             .filter(|id| self.unfolded_from.get(id).is_none_or(|&from| from >= crease.to) && !kept.contains(id))
             .collect();
+        let edited = self.passages[self.passages_in(crease.from, crease.to)].iter();
+        let edited = edited.filter(|passage| passage.call >= crease.call);
+        let mut lines: Vec<(usize, usize)> =
+            edited.flat_map(|passage| passage.lines.clone().map(|line| (passage.message, line))).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        for &(at, line) in &lines {
+            self.messages[at].lines[line].identifiers.iter().for_each(|id| {
+                missing.remove(id);
+            });
+        }
         let mut gains: FxHashMap<(usize, usize), u64> = FxHashMap::default();
         for id in &missing {
             let holders = &self.lines_by_identifier[id];
@@ -164,7 +206,6 @@ impl LineCover {
         let worth = |gain: u64, (at, line): (usize, usize)| (gain << 20) / self.messages[at].lines[line].tokens.max(1);
         let mut best: BinaryHeap<(u64, (usize, usize))> =
             gains.into_iter().map(|(holder, gain)| (worth(gain, holder), holder)).collect();
-        let mut lines = Vec::new();
         while !missing.is_empty() {
             let Some((value, holder)) = best.pop() else { break };
             let identifiers = &self.messages[holder.0].lines[holder.1].identifiers;
@@ -184,6 +225,37 @@ impl LineCover {
         }
         lines
     }
+}
+
+/// Returns the foldable lines that contain the old text of each edit, by message. An edit that finds its text in a part
+/// that is never folded needs none.
+fn find_passages(case: &ReplayCase) -> Vec<EditPassage> {
+    let mut passages = Vec::new();
+    for (call, recorded) in case.calls.iter().enumerate() {
+        for anchor in &recorded.anchors {
+            let Some(&message) = anchor.messages.last() else { continue };
+            let mut first_line = 0;
+            let mut found = None;
+            for_each_text(&case.messages[message], |kind, part, text| {
+                if part != anchor.part || found.is_some() || !is_foldable(kind) {
+                    return;
+                }
+                if let Some(at) = without_line_numbers(text).find(&anchor.old_text) {
+                    let start = first_line + line_breaks(&without_line_numbers(text)[..at]);
+                    let lines = start..start + line_breaks(&anchor.old_text) + 1;
+                    found = Some(EditPassage { message, call, part, lines });
+                }
+                first_line += text.lines().count();
+            });
+            passages.extend(found);
+        }
+    }
+    passages.sort_by_key(|passage| passage.message);
+    passages
+}
+
+fn line_breaks(text: &str) -> usize {
+    text.bytes().filter(|&byte| byte == b'\n').count()
 }
 
 /// Returns the message with only these of its foldable lines.

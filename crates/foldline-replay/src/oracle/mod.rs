@@ -137,7 +137,13 @@ mod tests {
         for round in 0..CALL_COUNT {
             let id = format!("c{round}");
             let needed = if round > 3 { format!("use value_{}_x", round - 4) } else { "look".to_owned() };
-            let function = json!({ "name": "sh", "arguments": json!({ "cmd": needed }).to_string() });
+            // The last round edits a passage of the first file.
+            let old = "fn value_0_x() {}\nwords that are not needed again\n";
+            let arguments = match round + 1 == CALL_COUNT {
+                true => json!({ "cmd": needed, "old_string": old, "new_string": "" }),
+                false => json!({ "cmd": needed }),
+            };
+            let function = json!({ "name": "sh", "arguments": arguments.to_string() });
             messages.push(json!({ "role": "assistant", "content": null,
                 "tool_calls": [{ "id": id, "type": "function", "function": function }] }));
             let lines = if round < 2 + seed { 60 } else { 1 + round % 3 * 4 };
@@ -201,6 +207,7 @@ mod tests {
                 (run.score.needed_context_kept.total, 0.0)
             );
             assert!(run.score.needed_context_kept.total > 0 && run.score.creases > 0);
+            assert_eq!((run.score.edits_that_apply.hits, run.score.edits_that_apply.total), (1, 1));
         }
     }
 }

@@ -226,7 +226,67 @@ fn edit_needs_contiguous_old_text() {
     assert_eq!(share(run_scripted(&case, unchanged)), (1, 1));
     assert_eq!(share(run_scripted(&case, with("[+2]\n    let retry_count = 4711;\n}"))), (1, 1));
     assert_eq!(share(run_scripted(&case, with("    let retry_count = 4711;\n[+1]\n}"))), (0, 1));
-    assert_eq!(share(run_scripted(&case, with("[folded]"))), (0, 1));
+    let folded = run_scripted(&case, with("[folded]"));
+    assert_eq!(share(folded.clone()), (0, 1));
+    // The edit fails: its action misses context, and the file is fetched in another round trip.
+    assert_eq!((folded.score.complete_actions.hits, folded.score.complete_actions.total), (1, 2));
+    assert_eq!(folded.score.retry_usage.written, meter().part(&Part::result("c1", FILE_TEXT)));
+    assert_eq!(folded.score.retry_usage.output, 60);
+}
+
+/// A file that was folded and is read again, unchanged, is charged with the recorded output of that action.
+#[test]
+fn repeated_read_of_folded_content_is_charged() {
+    let file = "some words of a file that is read twice\n".repeat(20);
+    let read = |id: &str| [call(id, "read", json!({ "path": "lib.rs" })), result(id, &file)];
+    let messages: Vec<_> = [user("go")].into_iter().chain(read("c1")).chain(read("c2")).chain(read("c3")).collect();
+    let case = case_from(json!(messages));
+    let fold_first = |messages: &[SharedMessage]| {
+        let mut now = messages.to_vec();
+        if now.len() == 3 {
+            now[2] = Arc::new(Message::new(Role::Tool, vec![Part::result("c1", "[folded]")]));
+        }
+        now
+    };
+    assert_eq!(run_scripted(&case, unchanged).score.repeated_reads, 0);
+    let run = run_scripted(&case, fold_first);
+    assert_eq!((run.score.repeated_reads, run.score.missing_context_ratio()), (1, 0.0));
+    assert_eq!(run.score.retry_usage.output, case.calls[1].output_tokens);
+    assert_eq!(run.score.retry_usage.written, meter().part(&Part::result("c1", file.clone())));
+    assert_eq!(run.score.retry_usage.read, run.points[1].tokens);
+}
+
+/// Names of code that are not snake or camel case are needed context, English in the same form is not.
+#[test]
+fn kebab_case_and_constants_are_needed_context() {
+    let file = "the well-known --set-metadata of <b class=\"items-center\"> and 'items-center'\nIMPORTANT: RTLDX";
+    let later = "a well-known, IMPORTANT call: --set-metadata items-center RTLDX";
+    let session = round_long_before(
+        [call("c1", "read", json!({ "path": "lib.rs" })), result("c1", file)],
+        call("c2", "sh", json!({ "cmd": later })),
+    );
+    let case = case_from(session);
+    let mut needs: Vec<&str> = case.calls[1].needs.iter().map(|need| case.identifier_text(need)).collect();
+    needs.sort_unstable();
+    assert_eq!(needs, ["--set-metadata", "RTLDX", "items-center"]);
+}
+
+/// Truncation at equal tokens refuses what the engine refused: it must not look better by exceeding the window.
+#[test]
+fn truncation_follows_tokens_and_refusals() {
+    let engines = [
+        EngineSpec::Engine(Box::new(foldline_replay::FoldlineEngine::new(foldline::Policy::balanced()))),
+        EngineSpec::EqualTokens(0, baselines::DropUnit::OldestRounds),
+    ];
+    let options = CompareOptions { budget: 3_000, prices: prices(), meter: meter(), min_calls: 1 };
+    let one = std::iter::once(recording("one", long_session(40)));
+    let comparison = compare_engines(one, &CorpusStats::default(), &engines, &options, |_| ()).unwrap();
+    let [ours, truncated] = [1, 2].map(|row| &comparison.outcomes[0].runs[row]);
+    assert_eq!(ours.points.len(), truncated.points.len());
+    assert_eq!(ours.score.refused, truncated.score.refused);
+    for (ours, truncated) in ours.points.iter().zip(&truncated.points) {
+        assert!(truncated.tokens <= ours.tokens, "{ours:?} {truncated:?}");
+    }
 }
 
 #[test]
@@ -323,7 +383,7 @@ fn oracle_gains_nothing_on_foreign_actions() {
     };
     let corpus = CorpusStats::from_recordings((0..8).map(session));
     let engines =
-        [EngineSpec::Oracle(OracleSchedule::Profitable), EngineSpec::RandomMatching(0, baselines::DropUnit::Results)];
+        [EngineSpec::Oracle(OracleSchedule::Profitable), EngineSpec::EqualTokens(0, baselines::DropUnit::Results)];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
     let comparison = compare_engines((0..8).map(session), &corpus, &engines, &options, |_| ()).unwrap();
     let (oracle, random) = (comparison.summary(1), comparison.summary(2));

@@ -1,29 +1,31 @@
-//! Random drop at equal tokens: the control that shows what a saving loses without knowing what matters.
+//! Drops at equal tokens: the controls that show what a saving loses without knowing what matters.
 
 use rustc_hash::FxHashSet;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::baselines::{BaselinePolicy, CLEARED_TEXT, EditedHistory, PolicySession};
+use crate::baselines::{BaselinePolicy, CLEARED_TEXT, EditedHistory, PolicySession, drop_rounds_until};
 use crate::engine::{EngineError, EngineSession, EngineSetup, ReplayEngine};
 use crate::score::CallPoint;
 
-/// Drops at random so that each request has at most the tokens of another run at the same
+/// Drops at random, or the oldest rounds, so that each request has at most the tokens of another run at the same
 /// call.
 #[derive(Clone, Debug)]
-pub struct RandomDrop {
+pub struct EqualTokensDrop {
     unit: DropUnit,
     targets: Vec<CallPoint>,
     seed: u64,
 }
 
-/// The unit that is dropped at random.
+/// The unit that is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropUnit {
-    /// Whole results.
+    /// Whole results, at random.
     Results,
     /// Lines of results: the control of an engine that keeps excerpts. A name that appears in many lines
     /// survives this.
     Lines,
+    /// The oldest rounds: plain truncation. A request that the other run refused is refused too.
+    OldestRounds,
 }
 
 impl DropUnit {
@@ -32,24 +34,25 @@ impl DropUnit {
         match self {
             DropUnit::Results => "random results dropped, equal tokens",
             DropUnit::Lines => "random lines dropped, equal tokens",
+            DropUnit::OldestRounds => "truncation, equal tokens",
         }
     }
 }
 
-impl RandomDrop {
+impl EqualTokensDrop {
     /// Follows the tokens of these calls.
     pub fn matching(points: &[CallPoint], unit: DropUnit, seed: u64) -> Self {
         Self { unit, targets: points.to_vec(), seed }
     }
 }
 
-impl ReplayEngine for RandomDrop {
+impl ReplayEngine for EqualTokensDrop {
     fn name(&self) -> &str {
         self.unit.name()
     }
 
     fn open(&self, setup: &EngineSetup) -> Result<Box<dyn EngineSession>, EngineError> {
-        let policy = RandomDropPolicy {
+        let policy = EqualTokensPolicy {
             unit: self.unit,
             targets: self.targets.clone(),
             seed: self.seed,
@@ -60,7 +63,7 @@ impl ReplayEngine for RandomDrop {
     }
 }
 
-struct RandomDropPolicy {
+struct EqualTokensPolicy {
     unit: DropUnit,
     targets: Vec<CallPoint>,
     seed: u64,
@@ -68,10 +71,17 @@ struct RandomDropPolicy {
     cleared: FxHashSet<usize>,
 }
 
-impl BaselinePolicy for RandomDropPolicy {
+impl BaselinePolicy for EqualTokensPolicy {
     fn apply(&mut self, history: &mut EditedHistory) {
         let Some(target) = self.targets.get(self.next_call) else { return };
         self.next_call += 1;
+        if self.unit == DropUnit::OldestRounds {
+            match target.is_refused {
+                true => history.refuse(),
+                false => drop_rounds_until(history, target.tokens),
+            }
+            return;
+        }
         if history.tokens() <= target.tokens.max(history.base_tokens()) {
             return;
         }
@@ -87,7 +97,7 @@ impl BaselinePolicy for RandomDropPolicy {
     }
 }
 
-impl RandomDropPolicy {
+impl EqualTokensPolicy {
     /// Cuts results in a random order until the rendering has this many tokens. Returns the cut results.
     fn cut_randomly(
         &self,
