@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use foldline::Vocabulary;
 use foldline_archive::Archive;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -103,6 +104,8 @@ impl Proxy {
     /// Serves until `stop` completes, then waits for open responses up to the shutdown timeout. After that the remaining
     /// connections are closed, and their folds are cancelled.
     pub async fn run(self, stop: impl Future<Output = ()>) {
+        // Loading the largest vocabulary takes a tenth of a second, which the first request would wait for.
+        drop(tokio::task::spawn_blocking(Vocabulary::o200k));
         let timeouts = self.state.settings.timeouts;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.client_read);
