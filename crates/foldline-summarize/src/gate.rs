@@ -310,10 +310,12 @@ impl<'s> QualityGate<'s> {
         self.sources.iter().any(|source| finder.find(source.as_bytes()).is_some())
     }
 
-    /// Returns true for language that looks like an identifier: `e.g`, `and/or`, a missing space after a sentence.
+    /// Returns true for language that looks like an identifier: `e.g`, `and/or`, `well-known`, a missing space after a
+    /// sentence.
     fn is_ordinary_language(&self, value: &str, kind: IdentifierKind) -> bool {
         let word = |piece: &str| piece.bytes().all(|byte| byte.is_ascii_alphabetic());
         match kind {
+            IdentifierKind::PossibleName => true,
             IdentifierKind::Dotted if ["e.g", "i.e", "a.k.a"].contains(&value.to_ascii_lowercase().as_str()) => true,
             IdentifierKind::Path if !value.starts_with('/') && !value.contains('.') => {
                 let mut pieces = value.split('/');
@@ -431,7 +433,7 @@ fn exact_values(sentence: &str) -> Vec<&str> {
     let quoted = QUOTED.captures_iter(sentence).filter_map(|quote| quote.iter().skip(1).flatten().next());
     let mut values: Vec<&str> = quoted.map(|quote| quote.as_str().trim()).filter(|value| !value.is_empty()).collect();
     for_each_identifier(sentence, |identifier, range| {
-        if identifier.kind != IdentifierKind::Number {
+        if !matches!(identifier.kind, IdentifierKind::Number | IdentifierKind::PossibleName) {
             values.push(full_path(sentence, &range));
         }
     });

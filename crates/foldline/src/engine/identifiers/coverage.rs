@@ -139,6 +139,9 @@ impl<'l> IdentifierCoverage<'l> {
                 // New identifiers count as occurring from here on; the line may contain them more than once.
                 let used_by_model = self.index.add_missing(names, |name, stats| {
                     self.kept_identifiers.push(name);
+                    if stats.may_be_english() {
+                        return;
+                    }
                     let weight = if stats.is_number() { number_base } else { base };
                     // Identifiers that are frequent in the text are central to it.
                     let weight = weight * f64::from(self.text_counts.times(name)).sqrt().sqrt();

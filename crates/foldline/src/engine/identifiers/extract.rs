@@ -21,14 +21,16 @@ pub enum IdentifierKind {
     Path,
     /// `config.window`
     Dotted,
-    /// `read_file`, `readFile`, `utf8`
+    /// `read_file`, `readFile`, `utf8`, `fmt::Debug`, `bg-blue-600`, `--dry-run`
     Symbol,
     /// `4096`
     Number,
+    /// `items-center`, `MTIME`: a name in code, or English; a text that repeats it is evidence for a name.
+    PossibleName,
 }
 
-/// Calls `visit` with every identifier in a text and its position, in order. Plain words are not identifiers. Paths and
-/// dotted names are visited as a whole and then by component, because either may be used alone.
+/// Calls `visit` with every identifier in a text and its position, in order. Plain words are not identifiers. Paths,
+/// dotted and qualified names are visited as a whole and then by component, because either may be used alone.
 ///
 /// ```
 /// let mut names = Vec::new();
@@ -56,6 +58,7 @@ impl IdentifierScanner {
                 continue;
             }
             let first = WordSpan::starting_at(bytes, at);
+            let is_flag = starts_with_dashes(bytes, at);
             at = first.end;
             words.clear();
             // A token is a sequence of words and joiners that ends with a word.
@@ -73,8 +76,14 @@ impl IdentifierScanner {
                     words.push(word);
                 }
             }
+            let end = words.last().map_or(first.end, |last| last.end);
+            if is_flag {
+                emit(bytes, first.start - 2..end, IdentifierKind::Symbol, &mut visit);
+            }
             if words.is_empty() {
                 first.emit(bytes, &mut visit);
+            } else if classes & OTHER_JOINER != 0 && bytes[first.end..end].contains(&b':') {
+                emit_qualified(bytes, words, &mut visit);
             } else {
                 emit_joined(bytes, words, classes, &mut visit);
             }
@@ -116,11 +125,22 @@ pub(crate) fn for_each_run(bytes: &[u8], mut visit: impl FnMut(Range<usize>)) {
     }
 }
 
-/// Returns a run without joiners at its ends.
+/// Returns true if a word follows two dashes at the start of its run, as in `--dry-run`.
+fn starts_with_dashes(bytes: &[u8], word: usize) -> bool {
+    word >= 2
+        && bytes[word - 2..word] == *b"--"
+        && byte_class(bytes, word) & (LOWER | UPPER) != 0
+        && (word == 2 || BYTE_CLASSES[bytes[word - 3] as usize] == 0)
+}
+
+/// Returns a run without joiners at its ends, except for the dashes of a flag.
 fn trimmed(bytes: &[u8], run: Range<usize>) -> Range<usize> {
     let Range { mut start, mut end } = run;
     while start < end && byte_class(bytes, start) & JOINER != 0 {
         start += 1;
+    }
+    if start < end && starts_with_dashes(bytes, start) {
+        start -= 2;
     }
     while start < end && byte_class(bytes, end - 1) & JOINER != 0 {
         end -= 1;
@@ -146,7 +166,7 @@ impl BlockMasks {
             let digit_or_underscore = all(byte.wrapping_sub(b'0') < 10) | all(byte == b'_');
             let word = all((byte | 0x20).wrapping_sub(b'a') < 26) | digit_or_underscore;
             // `-`, `.` and `/` are adjacent in ASCII.
-            let join = all(byte.wrapping_sub(b'-') < 3) | all(byte == b'@');
+            let join = all(byte.wrapping_sub(b'-') < 3) | all(byte == b'@') | all(byte == b':');
             (words[at + 1], joins[at + 1]) = (word, join);
             (runs[at], identifiers[at]) = (word | join, digit_or_underscore);
         }
@@ -179,8 +199,8 @@ fn emit_joined(bytes: &[u8], words: &[WordSpan], classes: u8, visit: &mut impl F
         emit(bytes, whole.clone(), IdentifierKind::Path, visit);
     } else if has(DOT) {
         emit(bytes, whole.clone(), IdentifierKind::Dotted, visit);
-    } else if has(DIGIT) {
-        emit(bytes, whole.clone(), IdentifierKind::Symbol, visit);
+    } else {
+        emit_hyphenated(bytes, words, visit);
     }
     if !has(SLASH) {
         return words.iter().for_each(|word| word.emit(bytes, visit));
@@ -197,6 +217,58 @@ fn emit_joined(bytes: &[u8], words: &[WordSpan], classes: u8, visit: &mut impl F
         while let Some(word) = words.next_if(|word| word.start < segment.end) {
             word.emit(bytes, visit);
         }
+    }
+}
+
+/// Emits words joined by hyphens: a name if there is a digit or a third word, otherwise a possible name.
+fn emit_hyphenated(bytes: &[u8], words: &[WordSpan], visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
+    let whole = words[0].start..words[words.len() - 1].end;
+    let classes = words.iter().fold(0, |classes, word| classes | word.byte_classes);
+    if classes & DIGIT != 0 {
+        return emit(bytes, whole, IdentifierKind::Symbol, visit);
+    }
+    if whole.len() < 5 || words.iter().any(|word| word.end - word.start < 2) {
+        return;
+    }
+    let is_connective = |word: &WordSpan| CONNECTIVES.contains(&&bytes[word.start..word.end]);
+    let kind = match words.len() > 2 && !words.iter().any(is_connective) {
+        true => IdentifierKind::Symbol,
+        false => IdentifierKind::PossibleName,
+    };
+    emit(bytes, whole, kind, visit);
+}
+
+/// Words that join others in hyphenated English: `step-by-step`, `out-of-date`.
+const CONNECTIVES: [&[u8]; 14] =
+    [b"an", b"and", b"as", b"at", b"by", b"for", b"in", b"it", b"of", b"on", b"or", b"the", b"to", b"up"];
+
+/// Emits names joined by colons: the whole of `fmt::Debug`, `node:fs` or a URL, then what is between the colons.
+fn emit_qualified(bytes: &[u8], words: &[WordSpan], visit: &mut impl FnMut(IdentifierKey, Range<usize>)) {
+    let whole = words[0].start..words[words.len() - 1].end;
+    let text = &bytes[whole.clone()];
+    let colons = text.iter().filter(|&&byte| byte == b':').count();
+    let is_pair = colons == 1 || text.windows(2).filter(|pair| pair == b"::").count() * 2 == colons;
+    let has_slash = text.contains(&b'/');
+    if has_slash && text.windows(3).any(|three| three == b"://") {
+        emit(bytes, whole, IdentifierKind::Path, visit);
+    } else if is_pair && !has_slash && text.len() > 4 && words[0].byte_classes & (LOWER | UPPER) != 0 {
+        emit(bytes, whole, IdentifierKind::Symbol, visit);
+    }
+    let mut from = 0;
+    for at in 1..=words.len() {
+        let is_end = at == words.len() || bytes[words[at - 1].end..words[at].start].contains(&b':');
+        if !is_end {
+            continue;
+        }
+        match &words[from..at] {
+            [word] => word.emit(bytes, visit),
+            group => {
+                let between = &bytes[group[0].start..group[group.len() - 1].end];
+                let classes = between.iter().fold(0, |classes, &byte| classes | BYTE_CLASSES[byte as usize]);
+                emit_joined(bytes, group, classes, visit);
+            }
+        }
+        from = at;
     }
 }
 
@@ -233,7 +305,7 @@ const BYTE_CLASSES: [u8; 256] = {
             b'_' => UNDERSCORE,
             b'/' => SLASH,
             b'.' => DOT,
-            b'-' | b'@' => OTHER_JOINER,
+            b'-' | b'@' | b':' => OTHER_JOINER,
             _ => 0,
         };
         byte += 1;
@@ -275,8 +347,9 @@ impl WordSpan {
         let length = self.end - self.start;
         match has(LOWER | UPPER) {
             false => (length > 2 && !has(UNDERSCORE)).then_some(IdentifierKind::Number),
-            true => (length > 3 && (has(UNDERSCORE | DIGIT) || has(INNER_UPPER) && has(LOWER)))
-                .then_some(IdentifierKind::Symbol),
+            true if length < 4 => None,
+            true if has(UNDERSCORE | DIGIT) || has(INNER_UPPER) && has(LOWER) => Some(IdentifierKind::Symbol),
+            true => has(INNER_UPPER).then_some(IdentifierKind::PossibleName),
         }
     }
 }
@@ -303,7 +376,7 @@ mod tests {
     proptest::proptest! {
         /// No identifier is outside of the runs, wherever blocks start and end.
         #[test]
-        fn runs_contain_all_identifiers(text in "([a-z]{1,9}|[A-Z]{1,3}|[0-9_]{1,4}|[-./@]{1,2}|[ (,\"é]{1,3}){0,60}") {
+        fn runs_contain_all_identifiers(text in "([a-z]{1,9}|[A-Z]{1,3}|[0-9_]{1,4}|[-./@:]{1,2}|--|::|[ (,\"é]{1,3}){0,60}") {
             proptest::prop_assert_eq!(identifiers_in_runs(&text), identifiers(&text));
         }
 
@@ -320,5 +393,27 @@ mod tests {
             ["src/wire/mod.rs", "mod.rs", "read_file", "config.window", "4096", "utf8", "readAll"]
         );
         assert_eq!(identifiers("self.read_all(db-7)"), ["self.read_all", "read_all", "db-7"]);
+        assert!(identifiers("at 12:30 or so: key:").is_empty());
+    }
+
+    #[test]
+    fn names_of_code_are_whole() {
+        assert_eq!(identifiers("std::fmt::Debug, node:fs"), ["std::fmt::Debug", "node:fs"]);
+        assert_eq!(identifiers("at src/main.rs:120:fn"), ["src/main.rs", "main.rs", "120"]);
+        assert_eq!(identifiers("run --dry-run, ---x --no_color"), ["--dry-run", "dry-run", "--no_color", "no_color"]);
+        assert_eq!(identifiers("bg-blue-600 text-muted-foreground"), ["bg-blue-600", "600", "text-muted-foreground"]);
+        assert_eq!(
+            identifiers("https://docs.rs/a_crate"),
+            ["https://docs.rs/a_crate", "docs.rs/a_crate", "docs.rs", "a_crate"]
+        );
+    }
+
+    #[test]
+    fn possible_names_have_their_own_kind() {
+        let mut kinds = Vec::new();
+        let text = "items-center of MTIME, step-by-step, a-b, The ABC";
+        for_each_identifier(text, |key, place| kinds.push((&text[place], key.kind)));
+        let expected = ["items-center", "MTIME", "step-by-step"].map(|name| (name, IdentifierKind::PossibleName));
+        assert_eq!(kinds, expected);
     }
 }

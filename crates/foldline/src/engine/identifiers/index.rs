@@ -27,18 +27,24 @@ use rustc_hash::FxHasher;
 pub(crate) struct IdentifierStats {
     /// Occurrences in the request.
     occurrences: i32,
-    /// Last message in which it was found, plus one, above the three flag bits.
+    /// Last message in which it was found, plus one, above the flag bits.
     last_seen_and_flags: u32,
 }
 
 const NUMBER_FLAG: u32 = 1;
 const REPEATED_FLAG: u32 = 2;
 const USED_BY_MODEL_FLAG: u32 = 4;
-const FLAGS_MASK: u32 = NUMBER_FLAG | REPEATED_FLAG | USED_BY_MODEL_FLAG;
+const POSSIBLE_NAME_FLAG: u32 = 8;
+const FLAGS_MASK: u32 = NUMBER_FLAG | REPEATED_FLAG | USED_BY_MODEL_FLAG | POSSIBLE_NAME_FLAG;
 
 impl IdentifierStats {
     fn new(kind: IdentifierKind) -> Self {
-        Self { occurrences: 0, last_seen_and_flags: if kind == IdentifierKind::Number { NUMBER_FLAG } else { 0 } }
+        let last_seen_and_flags = match kind {
+            IdentifierKind::Number => NUMBER_FLAG,
+            IdentifierKind::PossibleName => POSSIBLE_NAME_FLAG,
+            IdentifierKind::Path | IdentifierKind::Dotted | IdentifierKind::Symbol => 0,
+        };
+        Self { occurrences: 0, last_seen_and_flags }
     }
 
     /// Records an occurrence in a message.
@@ -50,6 +56,11 @@ impl IdentifierStats {
 
     pub(crate) fn is_number(self) -> bool {
         self.last_seen_and_flags & NUMBER_FLAG != 0
+    }
+
+    /// Returns true if it may be English: a possible name that only one message contains.
+    pub(crate) fn may_be_english(self) -> bool {
+        self.last_seen_and_flags & (POSSIBLE_NAME_FLAG | REPEATED_FLAG) == POSSIBLE_NAME_FLAG
     }
 
     /// Returns true if it was found in more than one message.
