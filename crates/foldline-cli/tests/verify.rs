@@ -66,4 +66,10 @@ fn broken_laws_and_moved_prefixes_are_found() {
     assert_eq!((&checks["valid"]["holds"], &checks["stable"]["holds"]), (&json!(false), &json!(false)), "{checks}");
     let (code, checks) = verify(home.path(), &["before.json", "before.json", "--previous", "previous.json"]);
     assert_eq!((code, &checks["stable"]["holds"]), (0, &json!(true)), "{checks}");
+    // A provider's cache begins with the tools: other tools are another prefix.
+    let mut with_tools = before.clone();
+    with_tools["tools"] = json!([{ "type": "function", "function": { "name": "read", "parameters": {} } }]);
+    write("tools.json", &with_tools);
+    let (code, checks) = verify(home.path(), &["tools.json", "tools.json", "--previous", "previous.json"]);
+    assert_eq!((code, &checks["stable"]["holds"]), (1, &json!(false)), "{checks}");
 }

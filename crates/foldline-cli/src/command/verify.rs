@@ -53,7 +53,8 @@ const HELP: &str = "\
 Checks:
   fits         AFTER has at most the budgeted tokens
   valid        AFTER breaks no law of its format that BEFORE obeys
-  stable       AFTER begins with all messages of PREV, byte for byte; a request with new folds does not
+  stable       AFTER has the tools and instructions of PREV and begins with all of its messages, byte for byte;
+               a request with new folds does not
   recoverable  every handle in AFTER resolves in the archive
 
 Exit codes:
@@ -69,9 +70,13 @@ struct GuaranteeCheck {
     message: String,
 }
 
-/// The lists of a request body, as their bytes.
+/// What a provider caches of a request body, as its bytes.
 #[derive(Deserialize)]
 struct BodyLists<'a> {
+    #[serde(borrow)]
+    tools: Option<&'a RawValue>,
+    #[serde(borrow, alias = "instructions", alias = "systemInstruction", alias = "system_instruction")]
+    system: Option<&'a RawValue>,
     #[serde(borrow, default, alias = "input", alias = "contents")]
     messages: Vec<&'a RawValue>,
 }
@@ -112,7 +117,18 @@ impl VerifyCommand {
             return Ok(GuaranteeCheck { name, holds: None, message: "not checked: --previous is not set".into() });
         };
         let previous = input::read_bytes(Some(path))?;
-        let (sent, now) = (read_lists(path, &previous)?.messages, read_lists(&self.after, after)?.messages);
+        let (sent, now) = (read_lists(path, &previous)?, read_lists(&self.after, after)?);
+        let differ =
+            |sent: Option<&RawValue>, now: Option<&RawValue>| sent.map(RawValue::get) != now.map(RawValue::get);
+        for (what, differ) in
+            [("tools", differ(sent.tools, now.tools)), ("instructions", differ(sent.system, now.system))]
+        {
+            if differ {
+                let message = format!("the {what} of the previous request changed");
+                return Ok(GuaranteeCheck { name, holds: Some(false), message });
+            }
+        }
+        let (sent, now) = (sent.messages, now.messages);
         let kept = sent.iter().zip(&now).take_while(|(sent, now)| sent.get() == now.get()).count();
         let message = match kept == sent.len() {
             true => format!("begins with all {} of the previous request", pluralize(kept as u64, "message")),
