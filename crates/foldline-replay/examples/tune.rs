@@ -41,6 +41,9 @@ struct TuneArgs {
     /// Omit the oracles, which take the most time.
     #[arg(long)]
     no_bound: bool,
+    /// Replay foldline with recall too: an experiment.
+    #[arg(long)]
+    recall: bool,
     /// Omit the random drops.
     #[arg(long)]
     no_random: bool,
@@ -106,6 +109,9 @@ fn main() -> anyhow::Result<()> {
         policies.iter_mut().try_for_each(|policy| set_policy_field(policy, setting))?;
     }
     for ours in policies.into_iter().map(foldline_replay::FoldlineEngine::new).filter(|ours| named(ours.name())) {
+        if arguments.recall {
+            engines.push(EngineSpec::Engine(Box::new(foldline_replay::RecallEngine::new(ours.clone()))));
+        }
         engines.push(EngineSpec::Engine(Box::new(ours)));
     }
     let balanced = engines.iter().position(|it| it.name() == "foldline balanced");

@@ -35,9 +35,7 @@ impl fmt::Debug for EngineSpec {
         match self {
             EngineSpec::Engine(_) => f.write_str("Engine(..)"),
             EngineSpec::Oracle(schedule) => f.debug_tuple("Oracle").field(schedule).finish(),
-            EngineSpec::RandomMatching(engine, unit) => {
-                f.debug_tuple("RandomMatching").field(engine).field(unit).finish()
-            }
+            EngineSpec::EqualTokens(engine, unit) => f.debug_tuple("EqualTokens").field(engine).field(unit).finish(),
         }
     }
 }

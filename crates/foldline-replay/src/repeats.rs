@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use foldline::{Part, ToolCall, ToolResult};
+use foldline::Part;
+use foldline::conversation::{ToolCall, ToolResult};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
