@@ -40,10 +40,11 @@ pub use crate::error::{Error, ErrorKind};
 pub use crate::namespace::Namespace;
 pub use crate::originals::entry::{OriginalInfo, UnfoldedOriginal};
 pub use crate::originals::excerpt::{Excerpt, ExcerptQuery, LineRange, PAGE_BYTES, excerpt};
+pub use crate::originals::unfold_tool::{UNFOLD_TOOL, answer_unfold, truncate_answer};
 pub use crate::originals::write::{RefusedOriginal, StoreCounts};
 #[cfg(all(feature = "postgres", feature = "testing"))]
 pub use crate::postgres::testing as postgres_testing;
-pub use crate::search::query::{SearchHit, SearchResults};
+pub use crate::search::query::{SearchHit, SearchResults, find_lines};
 pub use crate::sessions::journal::{EventRecord, RequestRecord, SessionRecord};
 pub use crate::sessions::ledger::LedgerFact;
 pub use crate::sync_handle::{SyncCompletion, SyncHandle};

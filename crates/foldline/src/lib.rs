@@ -32,6 +32,7 @@
 //! - [`fold`] folds a [`Conversation`]; [`resume`] continues from a [`FoldState`]. Use these if you hold parsed
 //!   messages and write the request yourself.
 //! - [`FoldSession`] holds a conversation that grows message by message. Use it inside an agent loop.
+//!   [`engine::JsonSession`] does the same for messages in a provider's own JSON.
 //! - [`strategies`] has the classic functions over messages (trim, truncate, deduplicate, prune), without
 //!   markers that can be unfolded and without stability across requests.
 //!

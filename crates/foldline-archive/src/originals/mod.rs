@@ -5,4 +5,5 @@ pub(crate) mod excerpt;
 pub(crate) mod pack;
 pub(crate) mod reader;
 pub(crate) mod unfold;
+pub(crate) mod unfold_tool;
 pub(crate) mod write;

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::originals::entry::{OriginalInfo, UnfoldedOriginal};
 use crate::originals::reader::{LastPack, open_original};
 use crate::search::document::MAX_INDEXED_BYTES;
-use crate::search::snippet::snippet;
+use crate::search::snippet::{count_matches, snippet};
 use crate::search::terms::SearchTerms;
 use crate::search::tokenize::{SearchWord, for_each_word};
 use crate::store::{ArchiveScope, OriginalSelection, SearchCandidates};
@@ -117,6 +117,14 @@ struct RankedOriginal {
 }
 
 /// Returns the distinct words of a query.
+/// Finds the line of a text that matches words best, counted from 1, and returns it with its neighbors, shortened,
+/// secrets redacted; none if the text does not have all the words.
+pub fn find_lines(text: &str, words: &str) -> Option<(usize, String)> {
+    let query = query_words(words);
+    let is_match = !query.is_empty() && count_matches(text, &query) == query.len();
+    is_match.then(|| snippet(text, &query))
+}
+
 pub(crate) fn query_words(text: &str) -> Vec<SearchWord> {
     let mut words: Vec<SearchWord> = Vec::new();
     for_each_word(&text[..text.floor_char_boundary(MAX_QUERY_BYTES)], |word| {

@@ -29,7 +29,7 @@ pub(crate) fn snippet(text: &str, query: &[SearchWord]) -> (usize, String) {
 }
 
 /// Returns the number of query words in the line.
-fn count_matches(line: &str, query: &[SearchWord]) -> usize {
+pub(crate) fn count_matches(line: &str, query: &[SearchWord]) -> usize {
     let mut has: Vec<bool> = vec![false; query.len()];
     for_each_word(line, |word| {
         for (has, wanted) in has.iter_mut().zip(query) {

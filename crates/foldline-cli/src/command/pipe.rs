@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::conversation::{PartId, ToolDefinition};
-use foldline::engine::RenderedMessage;
+use foldline::conversation::ToolDefinition;
+use foldline::engine::{JsonMessage, JsonSession};
 use foldline::laws::LawProfile;
 use foldline::models::PriceTable;
 use foldline::tokens::Tokens;
-use foldline::wire::{Format, Request, RequestEdit};
-use foldline::{ErrorKind, FoldOptions, FoldSession, Handle, Meter, ModelTable, Policy, Prices, Role};
+use foldline::wire::Format;
+use foldline::{ErrorKind, FoldOptions, Handle, Meter, ModelTable, Policy, Prices};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ enum PipeOp {
 #[derive(Deserialize)]
 struct PushParams<'a> {
     #[serde(borrow)]
-    messages: Vec<&'a RawValue>,
+    messages: &'a RawValue,
 }
 
 #[derive(Deserialize)]
@@ -134,17 +134,6 @@ impl From<foldline::Error> for PipeError {
     }
 }
 
-/// One conversation.
-struct PipeSession {
-    format: Format,
-    fold_session: FoldSession,
-    /// The messages as pushed.
-    raw_messages: Vec<String>,
-    /// Message counts of the last rendering and of the conversation at that time.
-    rendered_len: usize,
-    last_message_count: usize,
-}
-
 impl PipeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let table = models::model_table(&self.settings.load()?)?;
@@ -176,7 +165,7 @@ impl PipeCommand {
         &self,
         line: &str,
         table: &ModelTable,
-        session: &mut Option<PipeSession>,
+        session: &mut Option<JsonSession>,
     ) -> Result<Option<String>, PipeError> {
         fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, PipeError> {
             serde_json::from_str(line).map_err(|error| PipeError::new("bad_line", error))
@@ -191,14 +180,16 @@ impl PipeCommand {
         };
         match op {
             PipeOp::Open => Ok(None),
-            PipeOp::Push => session.push(&read::<PushParams<'_>>(line)?.messages).map(|()| None),
-            PipeOp::Request => session.render_request().map(Some),
+            PipeOp::Push => {
+                session.push(read::<PushParams<'_>>(line)?.messages.get()).map(|()| None).map_err(PipeError::from)
+            }
+            PipeOp::Request => render_request(session).map(Some),
             PipeOp::Unfold => {
                 let handle: Handle = read::<UnfoldParams>(line)?
                     .handle
                     .parse()
                     .map_err(|error| PipeError::new("not_a_handle", error))?;
-                let bytes = session.fold_session.unfold(handle);
+                let bytes = session.unfold(handle);
                 let bytes = bytes
                     .ok_or_else(|| PipeError::new("unknown_handle", "no fold of this conversation has this handle"))?;
                 Ok(Some(json!({ "ok": true, "text": String::from_utf8_lossy(&bytes) }).to_string()))
@@ -206,7 +197,7 @@ impl PipeCommand {
         }
     }
 
-    fn open_session(&self, open: &OpenParams<'_>, table: &ModelTable) -> Result<PipeSession, PipeError> {
+    fn open_session(&self, open: &OpenParams<'_>, table: &ModelTable) -> Result<JsonSession, PipeError> {
         let format = open.format.unwrap_or(Format::OpenAiChat);
         let model = open.model.as_deref().or(self.model.as_deref());
         let meter = Meter::for_model(table, model);
@@ -236,78 +227,27 @@ impl PipeCommand {
         let tools: Vec<ToolDefinition<'_>> = open.tools.iter().map(tool).collect();
         let system = open.system.as_ref().map(|system| foldline::Part::text(system.to_string())).into_iter().collect();
         let overhead = foldline::Conversation { tools, system, ..foldline::Conversation::default() };
-        Ok(PipeSession {
-            format,
-            fold_session: FoldSession::new(options.with_overhead_of(&overhead)),
-            raw_messages: Vec::new(),
-            rendered_len: 0,
-            last_message_count: 0,
-        })
+        Ok(JsonSession::new(format, options.with_overhead_of(&overhead)))
     }
 }
 
-impl PipeSession {
-    fn push(&mut self, messages: &[&RawValue]) -> Result<(), PipeError> {
-        // All messages are parsed before any is added, so that a bad one changes nothing.
-        let list = format!("[{}]", messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(","));
-        let request = Request::parse(self.format, list.as_bytes())?;
-        for (message, raw) in request.conversation().messages.iter().zip(messages) {
-            self.fold_session.push(message.clone().into_owned());
-            self.raw_messages.push(raw.get().to_owned());
-        }
-        Ok(())
-    }
-
-    fn render_request(&mut self) -> Result<String, PipeError> {
-        self.fold_session.plan_request()?;
-        let from = self.fold_session.take_first_changed();
-        let creased = from < self.last_message_count;
-        let first = if creased { self.fold_session.rendered_position(from) } else { self.rendered_len };
-        let mut set = Vec::new();
-        for (at, sent) in self.fold_session.rendered_with_edits(from).into_iter().enumerate() {
-            let message = match sent {
-                RenderedMessage::Message { index: at, edits } => self.render_message(at, edits)?,
-                RenderedMessage::Note { role, text } => note_message(role, text),
-            };
-            set.push(format!(r#"{{"at":{},"message":{message}}}"#, first + at));
-        }
-        self.rendered_len = first + set.len();
-        self.last_message_count = self.raw_messages.len();
-        Ok(format!(
-            r#"{{"ok":true,"tokens":{},"received_tokens":{},"creased":{creased},"set":[{}],"len":{}}}"#,
-            self.fold_session.tokens(),
-            self.fold_session.raw_tokens(),
-            set.join(","),
-            self.rendered_len
-        ))
-    }
-
-    /// Renders a message in the provider's own JSON.
-    fn render_message(&self, at: usize, edits: Vec<RequestEdit>) -> Result<String, PipeError> {
-        let raw = &self.raw_messages[at];
-        if edits.is_empty() {
-            return Ok(raw.clone());
-        }
-        let as_only_message = |at: PartId| PartId { message: 0, ..at };
-        let edits: Vec<RequestEdit> = edits
-            .into_iter()
-            .map(|edit| match edit {
-                RequestEdit::Text { at, text } => RequestEdit::Text { at: as_only_message(at), text },
-                RequestEdit::Arguments { at, arguments } => {
-                    RequestEdit::Arguments { at: as_only_message(at), arguments }
-                }
-                RequestEdit::DropPart(at) => RequestEdit::DropPart(as_only_message(at)),
-                other => other,
-            })
-            .collect();
-        let list = format!("[{raw}]");
-        let body = Request::parse(self.format, list.as_bytes())?.splice(&edits)?;
-        let text = String::from_utf8(body.into_owned()).map_err(|error| PipeError::new("failed", error))?;
-        Ok(text[1..text.len() - 1].to_owned())
-    }
-}
-
-fn note_message(role: Role, text: &str) -> String {
-    let role = if role == Role::Assistant { "assistant" } else { "user" };
-    json!({ "role": role, "content": text }).to_string()
+/// Returns the answer to a request: the messages that changed, by their position.
+fn render_request(session: &mut JsonSession) -> Result<String, PipeError> {
+    let rendering = session.plan_request()?;
+    let message = |message| match message {
+        JsonMessage::Unchanged(index) => session.raw_message(index).unwrap_or_default().to_owned(),
+        JsonMessage::Edited { json, .. } | JsonMessage::Note { json } => json,
+    };
+    let set: Vec<String> = (rendering.first..)
+        .zip(rendering.messages.into_iter().map(message))
+        .map(|(at, message)| format!(r#"{{"at":{at},"message":{message}}}"#))
+        .collect();
+    Ok(format!(
+        r#"{{"ok":true,"tokens":{},"received_tokens":{},"creased":{},"set":[{}],"len":{}}}"#,
+        rendering.tokens,
+        rendering.received_tokens,
+        rendering.creased,
+        set.join(","),
+        rendering.len
+    ))
 }

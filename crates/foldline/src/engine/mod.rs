@@ -13,6 +13,7 @@
 //! | `overlay` | holds the folds and renders them |
 //! | `apply` | stores originals and edits the bytes of a request |
 //! | `session` | the same engine for a conversation that grows in memory |
+//! | `json_session` | the same for messages in a provider's own JSON |
 //!
 //! Nothing in this module does IO or reads a clock.
 
@@ -26,6 +27,7 @@ pub(crate) mod fold_details;
 pub(crate) mod handle;
 pub(crate) mod identifiers;
 pub(crate) mod identity_hasher;
+pub(crate) mod json_session;
 pub(crate) mod left_fold;
 pub(crate) mod line_index;
 pub mod marker;
@@ -54,6 +56,7 @@ pub use crate::engine::cancel::CancelFlag;
 pub use crate::engine::crease::{Crease, Trigger};
 pub use crate::engine::fold_details::{FoldDetail, TokenBreakdown};
 pub use crate::engine::handle::HandleParseError;
+pub use crate::engine::json_session::{JsonMessage, JsonRendering, JsonSession};
 pub use crate::engine::options::{PinPatterns, PinRules, ReasoningRetention};
 pub use crate::engine::policy::CreaseMode;
 pub use crate::engine::rendering::FoldStats;

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
-use crate::conversation::{Message, Part, PartId, Role};
+use crate::conversation::{Conversation, Message, Part, PartId, Role};
 use crate::engine::archive::{OriginalStore, StoreError};
 use crate::engine::crease::Crease;
 use crate::engine::decide::CreaseUndo;
@@ -109,6 +109,17 @@ impl FoldSession {
     /// Returns the ledger. Entries for request points that were already decided have no effect.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.ledger
+    }
+
+    /// Returns the options.
+    pub fn options(&self) -> &FoldOptions {
+        &self.options
+    }
+
+    /// Sets the overhead of the requests from now on to the tokens of this conversation's system prompt, tools and
+    /// request overhead. Decisions at earlier request points remain.
+    pub fn set_overhead_of(&mut self, conversation: &Conversation<'_>) {
+        self.options = self.options.clone().with_overhead_of(conversation);
     }
 
     /// Adds a message.

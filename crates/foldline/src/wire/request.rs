@@ -57,30 +57,44 @@ pub(crate) fn is_synthetic_id(id: &str) -> bool {
     id.starts_with(SYNTHETIC_ID_MARK)
 }
 
-/// Assigns ids to calls without one, numbered by name, and to their results: a result without an id (its name after
-/// the mark) answers the first unanswered call of its name. Depends only on earlier messages.
+/// Assigns ids to calls without one and to their results, as in a conversation of these messages alone.
 pub(crate) fn number_calls(messages: &mut [Message<'_>]) {
-    let mut counts: HashMap<String, usize> = HashMap::new();
-    let mut open: HashMap<String, VecDeque<String>> = HashMap::new();
-    for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
-        match part {
-            Part::ToolCall(call) => {
-                if call.id.is_empty() {
-                    let number = counts.entry(call.name.to_string()).or_default();
-                    call.id = Cow::Owned(format!("{SYNTHETIC_ID_MARK}{}.{number}", call.name));
-                    *number += 1;
-                }
-                open.entry(call.name.to_string()).or_default().push_back(call.id.to_string());
-            }
-            Part::ToolResult(result) => match result.call_id.strip_prefix(SYNTHETIC_ID_MARK) {
-                Some(name) => {
-                    if let Some(id) = open.get_mut(name).and_then(VecDeque::pop_front) {
-                        result.call_id = Cow::Owned(id);
+    CallNumbering::default().assign_ids(messages);
+}
+
+/// Ids for calls without one, numbered by name, and for their results: a result without an id (its name after the mark)
+/// answers the first unanswered call of its name. An id depends only on earlier messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallNumbering {
+    counts: HashMap<String, usize>,
+    /// Calls without a result, by name.
+    open: HashMap<String, VecDeque<String>>,
+}
+
+impl CallNumbering {
+    /// Assigns the ids of the next messages of a conversation.
+    pub(crate) fn assign_ids(&mut self, messages: &mut [Message<'_>]) {
+        let Self { counts, open } = self;
+        for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
+            match part {
+                Part::ToolCall(call) => {
+                    if call.id.is_empty() {
+                        let number = counts.entry(call.name.to_string()).or_default();
+                        call.id = Cow::Owned(format!("{SYNTHETIC_ID_MARK}{}.{number}", call.name));
+                        *number += 1;
                     }
+                    open.entry(call.name.to_string()).or_default().push_back(call.id.to_string());
                 }
-                None => open.values_mut().for_each(|ids| ids.retain(|id| *id != *result.call_id)),
-            },
-            _ => {}
+                Part::ToolResult(result) => match result.call_id.strip_prefix(SYNTHETIC_ID_MARK) {
+                    Some(name) => {
+                        if let Some(id) = open.get_mut(name).and_then(VecDeque::pop_front) {
+                            result.call_id = Cow::Owned(id);
+                        }
+                    }
+                    None => open.values_mut().for_each(|ids| ids.retain(|id| *id != *result.call_id)),
+                },
+                _ => {}
+            }
         }
     }
 }
@@ -127,6 +141,15 @@ impl<'a> Request<'a> {
     /// valid JSON, [`ErrorKind::NotARequest`](crate::ErrorKind::NotARequest) if it has no list of messages,
     /// [`ErrorKind::TooLong`](crate::ErrorKind::TooLong) if it exceeds 4 GB.
     pub fn parse(format: Format, body: &'a [u8]) -> Result<Self, Error> {
+        Self::parse_continued(format, body, &mut CallNumbering::default())
+    }
+
+    /// Parses a body whose messages continue those that this numbering has seen.
+    pub(crate) fn parse_continued(
+        format: Format,
+        body: &'a [u8],
+        numbering: &mut CallNumbering,
+    ) -> Result<Self, Error> {
         if body.len() > MAX_BODY_BYTES {
             return Err(Error::too_long(MAX_BODY_BYTES));
         }
@@ -161,7 +184,7 @@ impl<'a> Request<'a> {
         };
         let ParsedMessages { mut messages, mut layout, .. } = messages;
         if syntax.call_ids == CallIds::MayBeMissing {
-            number_calls(&mut messages);
+            numbering.assign_ids(&mut messages);
         }
         let tools = (syntax.parse_tools)(&top_level);
         layout.tools = tools.layout;

@@ -302,7 +302,7 @@ impl UnfoldRounds {
         let PreparedRequest { budget, sent_tokens: sent, model, .. } = &self.prepared;
         let mut room = budget.saturating_sub(*sent).max(budget / 4);
         let fitted = answers.into_iter().map(|answer| {
-            let answer = tool::truncated(answer, room, &model.meter);
+            let answer = tool::truncate_answer(answer, room, &model.meter);
             room = room.saturating_sub(model.meter.text(&answer));
             answer
         });

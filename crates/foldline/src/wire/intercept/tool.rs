@@ -5,6 +5,7 @@
 //! that do not change from turn to turn.
 
 use crate::conversation::ToolDefinition;
+use crate::wire::format::Format;
 use crate::wire::json::scan::JsonValue;
 use crate::wire::json::splice::RequestEdit;
 use crate::wire::request::Request;
@@ -24,6 +25,11 @@ pub struct InjectedTool<'a> {
 const MAX_OPENAI_TOOLS: usize = 128;
 
 impl InjectedTool<'_> {
+    /// Returns the declaration of the tool as JSON of a dialect.
+    pub fn declaration(&self, format: Format) -> String {
+        (format.dialect().intercept.tool_declaration)(self)
+    }
+
     /// Returns the edit that injects the tool into a request. Returns `None` where it would do harm: without client
     /// tools, next to one of the same name, or where an answer could not be split.
     pub fn append_edit(&self, request: &Request<'_>) -> Option<RequestEdit> {
@@ -44,8 +50,7 @@ impl InjectedTool<'_> {
             || is_background
             || has_unknown_history
             || tools.len() >= MAX_OPENAI_TOOLS;
-        let declare = request.format().dialect().intercept.tool_declaration;
-        (!unsafe_to_inject).then(|| RequestEdit::AppendTool { json: declare(self) })
+        (!unsafe_to_inject).then(|| RequestEdit::AppendTool { json: self.declaration(request.format()) })
     }
 }
 
@@ -54,7 +59,7 @@ impl Request<'_> {
     /// request's tools, and every splice writes it.
     pub fn with_injected_tool(mut self, offer: &InjectedTool<'_>) -> Self {
         if let Some(edit) = offer.append_edit(&self) {
-            let definition = (self.format().dialect().intercept.tool_declaration)(offer);
+            let definition = offer.declaration(self.format());
             let tool = ToolDefinition { name: offer.name.to_owned().into(), definition: definition.into() };
             self.inject_tool(tool, edit);
         }
@@ -65,7 +70,6 @@ impl Request<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Format;
 
     const UNFOLD_TOOL: InjectedTool<'static> =
         InjectedTool { name: "unfold", description: "Gives it back.", schema: r#"{"type":"object"}"# };
