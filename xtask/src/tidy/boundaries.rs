@@ -29,7 +29,9 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("foldline-replay", &["foldline"]),
     ("foldline-server", &["foldline", "foldline-archive", "foldline-summarize"]),
     ("foldline-cli", &["foldline", "foldline-archive", "foldline-replay", "foldline-summarize", "foldline-server"]),
-    ("foldline-py", &["foldline", "foldline-archive", "foldline-summarize"]),
+    ("foldline-embed", &["foldline", "foldline-archive", "foldline-replay"]),
+    ("foldline-python", &["foldline-embed"]),
+    ("foldline-node", &["foldline-embed"]),
     ("xtask", &["foldline", "foldline-archive", "foldline-replay"]),
 ];
 

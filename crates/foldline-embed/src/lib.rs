@@ -1,0 +1,31 @@
+//! foldline for bindings of other languages: conversations as JSON of a provider, with an archive.
+//!
+//! Everything is a string or a plain struct, so that a binding only converts values. No fold is decided here, and
+//! nothing depends on a host language.
+
+mod check;
+mod count;
+mod error;
+mod one_shot;
+mod options;
+mod replay;
+mod session;
+
+pub use crate::check::broken_laws;
+pub use crate::count::count_tokens;
+pub use crate::error::{EmbedError, EmbedErrorKind};
+pub use crate::one_shot::{FoldedBody, fold_body};
+pub use crate::options::{ArchiveChoice, SessionOptions};
+pub use crate::replay::{ReplayOptions, replay_recordings};
+pub use crate::session::{EmbeddedSession, OriginalHit};
+pub use foldline::engine::{JsonMessage, JsonRendering};
+
+/// Returns the declaration of the tool with which a model unfolds, as JSON of a dialect.
+///
+/// # Errors
+///
+/// If the name of the dialect is unknown.
+pub fn tool_declaration(format: &str) -> Result<String, EmbedError> {
+    let format = options::parse_format(format)?;
+    Ok(foldline_archive::UNFOLD_TOOL.declaration(format))
+}
