@@ -72,6 +72,14 @@ impl PackBuilder {
         Ok(slot)
     }
 
+    /// Adds the stored bytes of an original and of its description unchanged.
+    pub(crate) fn copy(&mut self, description: &[u8], bytes: &[u8]) -> PackSlot {
+        let slot = PackSlot { start: self.buffer.len(), description_len: description.len(), length: bytes.len() };
+        self.buffer.extend_from_slice(description);
+        self.buffer.extend_from_slice(bytes);
+        slot
+    }
+
     /// Returns the bytes of the pack and their length before compression.
     pub(crate) fn finish(self, cipher: &TenantCipher) -> Result<(Vec<u8>, usize), Error> {
         let packed = zstd::bulk::compress(&self.buffer, ZSTD_LEVEL)

@@ -5,7 +5,8 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::permissions;
-use crate::sqlite::repack;
+use crate::sqlite::connection;
+use crate::sqlite::repack::{self, RepackGoal};
 use crate::sqlite::rows::{find_namespace, find_scope, get_count};
 use crate::sqlite::store::SqliteStore;
 use crate::sqlite::sync;
@@ -75,18 +76,18 @@ impl RetentionRows for SqliteStore {
     }
 
     fn delete(&self, namespace: &Namespace, deletion: &Deletion) -> Result<RemovedCounts, Error> {
-        let (namespace, deletion) = (namespace.clone(), deletion.clone());
+        let (deleted_from, deletion) = (namespace.clone(), deletion.clone());
         let removed = self.remove_with(move |connection| {
-            let Some(namespace) = find_namespace(connection, &namespace)? else { return Ok(Vec::new()) };
-            // Free pages would contain the deleted texts until they are overwritten.
-            connection.pragma_update(None, "secure_delete", true)?;
-            let removed = delete_rows(connection, namespace, &deletion);
-            connection.pragma_update(None, "secure_delete", false)?;
-            removed
+            let Some(namespace) = find_namespace(connection, &deleted_from)? else { return Ok(Vec::new()) };
+            delete_rows(connection, namespace, &deletion)
         })?;
+        // From here on nothing resolves to the texts; now their bytes are removed from the files.
         self.write_with(|database| {
-            database.write_queue()?.write_durably(vacuum)?;
-            sync::truncate_wal(database.readers().path())
+            let (readers, writer) = (database.shared_readers(), database.write_queue()?);
+            repack::repack_all(&readers, writer, ArchiveScope::Namespace(namespace), RepackGoal::Erase)?;
+            writer.write_durably(vacuum)?;
+            sync::truncate_wal(&connection::open_for_writing(readers.path())?)?;
+            database.index().erase_removed(&readers, namespace)
         })?;
         Ok(removed)
     }
@@ -102,7 +103,9 @@ impl RetentionRows for SqliteStore {
     }
 
     fn compact(&self, scope: ArchiveScope<'_>) -> Result<(), Error> {
-        self.write_with(|database| repack::repack_all(&database.shared_readers(), database.write_queue()?, scope))
+        self.write_with(|database| {
+            repack::repack_all(&database.shared_readers(), database.write_queue()?, scope, RepackGoal::SaveSpace)
+        })
     }
 
     fn stats(&self, namespace: &Namespace) -> Result<StoreStats, Error> {

@@ -7,20 +7,22 @@
 //! Every namespace has its own table, so that not even word frequencies disclose the texts of another. The index of an
 //! encrypted archive exists only in memory, over its newest originals: words on disk would defeat the encryption.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use crate::error::{Error, ErrorKind};
+use crate::namespace::Namespace;
 use crate::originals::entry::UnfoldedOriginal;
 use crate::originals::reader::OriginalReader;
 use crate::permissions;
 use crate::search::document::{MAX_INDEXED_BYTES, document_terms};
 use crate::sqlite::connection::busy_handler;
 use crate::sqlite::readers::ReaderPool;
-use crate::sqlite::rows::{LocatedRow, PackCache, get_count};
+use crate::sqlite::rows::{LocatedRow, PackCache, find_namespace, get_count};
+use crate::sqlite::sync;
 use crate::sqlite::work_progress::WorkProgress;
 use crate::store::OriginalState;
 
@@ -95,6 +97,40 @@ impl SearchIndex {
             transaction.prepare_cached(&format!("DELETE FROM words_{namespace} WHERE rowid = ?1"))?.execute([id])?;
         }
         Ok(transaction.commit()?)
+    }
+
+    /// Erases the words of removed originals of a namespace from the file, also of those that an earlier call could not
+    /// erase. The index is written again as a whole: a removed document only hides its words.
+    pub(crate) fn erase_removed(&self, readers: &ReaderPool, namespace: &Namespace) -> Result<(), Error> {
+        let mut guard = self.open(readers)?;
+        let connection = guard.as_mut().expect("the index was opened above");
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let namespace = readers.read(|archive| find_namespace(archive, namespace))?;
+        if let Some(namespace) = namespace.filter(|namespace| is_indexed(&transaction, *namespace)) {
+            let available = readers.read(|archive| available_ids(archive, namespace))?;
+            let table = format!("words_{namespace}");
+            if available.is_empty() {
+                transaction
+                    .execute_batch(&format!("DROP TABLE {table}; DELETE FROM size WHERE namespace = {namespace}"))?;
+            } else {
+                let indexed: Vec<i64> = transaction
+                    .prepare(&format!("SELECT id FROM {table}_docsize"))?
+                    .query_map((), |row| row.get(0))?
+                    .collect::<Result<_, _>>()?;
+                let mut delete = transaction.prepare(&format!("DELETE FROM {table} WHERE rowid = ?1"))?;
+                for id in indexed.iter().filter(|id| !available.contains(id)) {
+                    delete.execute([id])?;
+                }
+                transaction.execute(&format!("INSERT INTO {table} ({table}) VALUES ('optimize')"), ())?;
+            }
+        }
+        forget_last_indexed(&transaction, readers)?;
+        transaction.commit()?;
+        if readers.cipher().is_plaintext() {
+            connection.execute_batch("VACUUM")?;
+            sync::truncate_wal(connection)?;
+        }
+        Ok(())
     }
 
     /// Closes the index; the next search opens it again.
@@ -227,6 +263,28 @@ fn table_sql(namespace: i64) -> String {
 fn indexed_namespaces(connection: &Connection) -> Result<BTreeSet<i64>, Error> {
     let mut statement = connection.prepare_cached("SELECT namespace FROM size")?;
     Ok(statement.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?)
+}
+
+fn is_indexed(connection: &Connection, namespace: i64) -> bool {
+    indexed_namespaces(connection).is_ok_and(|namespaces| namespaces.contains(&namespace))
+}
+
+/// Returns the ids of the originals of a namespace that can be unfolded.
+fn available_ids(archive: &Connection, namespace: i64) -> Result<HashSet<i64>, Error> {
+    let mut statement = archive.prepare_cached("SELECT id FROM original WHERE namespace = ?1 AND state = 0")?;
+    Ok(statement.query_map([namespace], |row| row.get(0))?.collect::<Result<_, _>>()?)
+}
+
+/// Names another original as the last indexed one if it was removed: the newest that is left before it.
+fn forget_last_indexed(connection: &Connection, readers: &ReaderPool) -> Result<(), Error> {
+    let seen = last_indexed_id(connection)?;
+    let left: Option<(i64, String)> = readers.read(|archive| {
+        let sql = "SELECT id, handle FROM original WHERE id <= ?1 ORDER BY id DESC LIMIT 1";
+        Ok(archive.query_row(sql, [seen], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+    })?;
+    let (id, handle) = left.unwrap_or_default();
+    connection.execute("UPDATE about SET seen = ?1, seen_handle = ?2", (id, handle))?;
+    Ok(())
 }
 
 fn belongs_to(connection: &Connection, identity: &[u8]) -> Result<bool, Error> {

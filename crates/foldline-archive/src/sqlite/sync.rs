@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rusqlite::Connection;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::permissions;
 use crate::sqlite::connection::{self, FileIdentity};
 use crate::sync_handle::{SyncCompletion, SyncHandle};
@@ -43,7 +43,10 @@ impl SyncQueue {
         let (requests, receiver) = sync_channel(1024);
         let (wal_pages, path) = (Arc::<AtomicU32>::default(), archive.to_owned());
         let queue = Self { requests, wal_pages: wal_pages.clone() };
-        (queue, move || SyncWorker { path, file, wal_pages, checkpoint_connection: None }.run(&receiver))
+        (queue, move || {
+            let worker = SyncWorker { path, file, wal_pages, checkpoint_connection: None, has_failed: false };
+            worker.run(&receiver);
+        })
     }
 
     /// Requests a sync of everything committed so far.
@@ -72,6 +75,9 @@ struct SyncWorker {
     wal_pages: Arc<AtomicU32>,
     /// Connection for checkpoints; opened when the log is long for the first time.
     checkpoint_connection: Option<Connection>,
+    /// True after a failed sync: the system may have dropped the pages that it could not write, and report success for
+    /// the next sync of the same file. Copying the log into the file writes them again.
+    has_failed: bool,
 }
 
 impl SyncWorker {
@@ -85,7 +91,8 @@ impl SyncWorker {
                 })
                 .collect();
             if !waiting.is_empty() {
-                let synced = self.sync_wal();
+                let synced = self.sync_wal().and_then(|()| self.recover());
+                self.has_failed |= synced.is_err();
                 waiting.into_iter().for_each(|completion| completion.complete(synced.clone()));
             }
             // After the file was removed, another connection would open another file.
@@ -109,16 +116,31 @@ impl SyncWorker {
         if self.is_current() { synced } else { Err(connection::replaced_error(&self.path)) }
     }
 
-    fn checkpoint_wal(&mut self) -> Result<(), Error> {
+    /// Writes everything to disk again after a failed sync.
+    fn recover(&mut self) -> Result<(), Error> {
+        if self.has_failed {
+            if !self.checkpoint_wal()? {
+                let message =
+                    "the disk failed, and a reader prevents that the archive's log is written again; retry later";
+                return Err(Error::new(ErrorKind::Busy, message));
+            }
+            self.has_failed = false;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the whole log was copied.
+    fn checkpoint_wal(&mut self) -> Result<bool, Error> {
         let connection = match self.checkpoint_connection.take() {
             Some(connection) => connection,
             None => connection::open_for_writing(&self.path)?,
         };
-        if checkpoint_wal(&connection)? {
+        let is_complete = checkpoint_wal(&connection)?;
+        if is_complete {
             self.wal_pages.store(0, Ordering::Relaxed);
         }
         self.checkpoint_connection = Some(connection);
-        Ok(())
+        Ok(is_complete)
     }
 }
 
@@ -129,8 +151,14 @@ pub(crate) fn checkpoint_wal(connection: &Connection) -> Result<bool, Error> {
         .query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |row| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?))?)
 }
 
-/// Copies the log into the file and empties it, so that deleted texts are in neither.
-pub(crate) fn truncate_wal(path: &Path) -> Result<(), Error> {
-    let connection = connection::open_for_writing(path)?;
-    Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(()))?)
+/// Copies the log into the file and empties it, so that deleted texts are in neither. Waits for readers, and fails if one
+/// of them needs the log for longer.
+pub(crate) fn truncate_wal(connection: &Connection) -> Result<(), Error> {
+    let is_busy: bool = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get(0))?;
+    if is_busy {
+        let message = "the data is deleted, but its bytes are still in the archive's files, because another process is \
+             reading them; repeat the command";
+        return Err(Error::new(ErrorKind::Busy, message));
+    }
+    Ok(())
 }

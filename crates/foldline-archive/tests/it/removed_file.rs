@@ -98,3 +98,20 @@ fn moved_archive_is_complete() {
     assert!(texts.iter().all(|text| unfold_kind(&moved, text).is_none()));
     assert_eq!(unfold_kind(&tenant, &texts[0]), Some(ErrorKind::NotFound));
 }
+
+/// The log cannot be synced for a while: the next sync writes everything again.
+#[test]
+fn failed_sync_is_repeated_with_a_checkpoint() {
+    let temp = TempArchive::new();
+    let tenant = temp.local_tenant();
+    tenant.store_unsynced(&[original(b"text")]).unwrap();
+    let (log, away) = (temp.folder.path().join("archive.db-wal"), temp.folder.path().join("away"));
+    std::fs::rename(&log, &away).unwrap();
+    assert!(tenant.request_sync().wait().is_err());
+    std::fs::rename(&away, &log).unwrap();
+    tenant.request_sync().wait().unwrap();
+    // The file alone has it now.
+    let copy = TempArchive::new();
+    std::fs::copy(temp.path(), copy.path()).unwrap();
+    assert_eq!(unfold_kind(&copy.local_tenant(), b"text"), None);
+}
