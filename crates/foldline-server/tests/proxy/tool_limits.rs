@@ -1,6 +1,9 @@
 //! Limits of the hidden tool, and the list of tools, which never changes inside a conversation.
 
-use foldline::wire::{Format, Request};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foldline::laws::{LawProfile, check};
+use foldline::wire::{Format, Request, StopReason, StreamReader};
 use foldline_server::proxy::{ProxyLimits, ProxySettings};
 use serde_json::{Value, json};
 
@@ -70,6 +73,52 @@ async fn persistent_unfolding_ends_with_the_models_text() {
     .await;
     let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
     assert!(got.is_complete && got.text().contains("Then without it."), "{}", got.text());
+}
+
+/// A model that never stops unfolding gets results that say so; then the response ends like any other, with what the model
+/// has written, and the client can continue the conversation.
+#[tokio::test]
+async fn endless_unfolding_ends_the_answer_without_an_error() {
+    for format in FORMATS {
+        let kept = temp_archive();
+        let (requests, again) = (AtomicUsize::new(0), |number| format!("Again{} ", "!".repeat(number)));
+        let text: String = (0..8).map(again).collect();
+        let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
+            let number = requests.fetch_add(1, Ordering::Relaxed);
+            let id: &'static str = format!("call_{number}").leak();
+            streamed_reply(format, &again(number), &[ReplyCall { id, ..ReplyCall::unfold(received) }])
+        })
+        .await;
+        let messages = agent_messages(format, 40);
+        let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
+        assert!(got.is_complete && got.status == 200, "{format:?}: {}", got.text());
+        let mut reader = StreamReader::new(format);
+        reader.push(&got.body);
+        let response = reader.finish();
+        assert_eq!((response.text(), response.calls().count()), (text.clone(), 0), "{format:?}");
+        assert_eq!(response.stop.as_ref().unwrap().reason, StopReason::EndTurn, "{format:?}");
+        assert!(response.error.is_none());
+        let received = harness.received();
+        assert_eq!(received.len(), 8, "{format:?}");
+        let refused = String::from_utf8_lossy(&received[7].body).matches("No more can be unfolded").count();
+        assert_eq!(refused, 3, "{format:?}: four rounds are served");
+        for later in &received[1..] {
+            assert_eq!(tool_names(format, &received[0]), tool_names(format, later));
+        }
+        // The client's next request has the calls and their results again.
+        let mut messages = messages;
+        messages
+            .extend([json!({ "role": "assistant", "content": text }), json!({ "role": "user", "content": "Go on." })]);
+        if format == Format::OpenAiChat {
+            harness.post(endpoint(format), streaming_body(format, &messages)).await;
+            let next = harness.received()[8].clone();
+            let refused = String::from_utf8_lossy(&next.body).matches("No more can be unfolded").count();
+            assert_eq!(refused, 4, "the last call has a result, too");
+            let request = Request::parse(format, &next.body).unwrap();
+            let profile = LawProfile::for_request(&request);
+            assert_eq!(check(&request, &profile), []);
+        }
+    }
 }
 
 /// The tool stays in the list if a later request of the conversation cannot be folded.

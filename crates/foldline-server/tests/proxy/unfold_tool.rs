@@ -363,21 +363,6 @@ async fn call_is_restored_when_client_dropped_reasoning() {
     }
 }
 
-/// A model that unfolds endlessly is stopped, and the client gets an error in its stream.
-#[tokio::test]
-async fn endless_unfolding_is_stopped() {
-    let format = Format::Anthropic;
-    let kept = temp_archive();
-    let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
-        let id: &'static str = format!("call_{}", received.body.len()).leak();
-        streamed_reply(format, "Again. ", &[ReplyCall { id, ..ReplyCall::unfold(received) }])
-    })
-    .await;
-    let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
-    assert!(got.text().contains("event: error") && !got.text().contains("tool_use"), "{}", got.text());
-    assert!(harness.received().len() <= 10);
-}
-
 /// The second round fails: it is retried, and then the client gets the error.
 #[tokio::test]
 async fn failed_second_round_is_reported() {

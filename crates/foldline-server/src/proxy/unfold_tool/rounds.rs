@@ -32,8 +32,9 @@ use crate::proxy::upstream::send::{Retries, send};
 const MAX_SERVED_ROUNDS: usize = 4;
 /// Maximum calls of a response that are served.
 const MAX_SERVED_CALLS: usize = 32;
-/// Maximum rounds of a response; a model that still calls the tool is stopped.
-const MAX_ROUNDS: usize = 8;
+/// Maximum rounds of a response. If a model still calls the tool in the last one, the response ends with what it has
+/// written; its calls are recorded, and their results say that no more is served.
+const MAX_ROUNDS: u32 = 8;
 
 /// The rounds of one response.
 pub(crate) struct UnfoldRounds {
@@ -118,7 +119,8 @@ impl UnfoldRounds {
     /// Runs all rounds of a response that is not streamed. Returns the body for the client, or why there is none, and the
     /// usage.
     pub(crate) async fn run_buffered(mut self, mut body: Bytes) -> (Result<Bytes, RoundFailure>, MaybeUsage) {
-        let mut splicer = BodySplicer::new(self.format, UNFOLD_TOOL.name).with_reported_id(self.prepared.reported_id);
+        let splicer = BodySplicer::new(self.format, UNFOLD_TOOL.name).with_max_rounds(MAX_ROUNDS);
+        let mut splicer = splicer.with_reported_id(self.prepared.reported_id);
         loop {
             let calls = match splicer.push_round(&body) {
                 Ok(BodyOutcome::Finished { body, finished }) => {
@@ -147,7 +149,8 @@ impl UnfoldRounds {
         head: ResponseHead,
         client: BodySender,
     ) -> (Option<RoundFailure>, MaybeUsage) {
-        let mut splicer = StreamSplicer::new(self.format, UNFOLD_TOOL.name).with_reported_id(self.prepared.reported_id);
+        let splicer = StreamSplicer::new(self.format, UNFOLD_TOOL.name).with_max_rounds(MAX_ROUNDS);
+        let mut splicer = splicer.with_reported_id(self.prepared.reported_id);
         let mut client = ClientStream::new(client, self.state.settings.timeouts.keep_alive);
         let interruption = match self.stream(head, &mut splicer, &mut client).await {
             Ok(usage) => return (None, usage),
@@ -265,9 +268,6 @@ impl UnfoldRounds {
 
     /// Answers the hidden calls of a round and starts the next round.
     async fn start_next_round(&mut self, calls: &InterceptedCalls) -> Result<ResponseHead, RoundFailure> {
-        if self.hidden_rounds.len() >= MAX_ROUNDS {
-            return Err(RoundFailure::fault(format!("the model exceeded the limit of {MAX_ROUNDS} unfold rounds")));
-        }
         let answers = self.answer_calls(calls).await;
         let answers = self.truncated_answers(answers);
         let answers: Vec<&str> = answers.iter().map(String::as_str).collect();

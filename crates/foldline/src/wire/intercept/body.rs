@@ -69,6 +69,13 @@ impl BodySplicer {
         self
     }
 
+    /// Sets the number of rounds after which the answer ends; see
+    /// [`StreamSplicer::with_max_rounds`](crate::wire::StreamSplicer::with_max_rounds).
+    pub fn with_max_rounds(mut self, rounds: u32) -> Self {
+        self.round.max_rounds = Some(rounds);
+        self
+    }
+
     /// Returns the token counts of the earlier rounds.
     pub fn usage(&self) -> Option<Usage> {
         self.round.earlier_usage
@@ -103,7 +110,7 @@ impl BodySplicer {
             position: self.with_all_bodies(&object, |bodies| (syntax.body_position)(bodies, &self.tool)),
         });
         if let (true, Some(intercepted)) = (self.round.continues(), intercepted.clone()) {
-            self.round = RoundState { number: self.round.number + 1, earlier_usage: total, ..RoundState::default() };
+            self.round = self.round.next(total);
             self.earlier_bodies.push(text);
             return Ok(BodyOutcome::Continue(intercepted));
         }

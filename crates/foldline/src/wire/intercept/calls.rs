@@ -39,8 +39,8 @@ pub struct FinishedAnswer {
     pub response: Response<'static>,
     /// The token counts of all rounds together; the context size is that of the last.
     pub usage: Option<Usage>,
-    /// Hidden calls in the same turn as client calls. The client answers its own; these calls and their results must be
-    /// added to the client's next request.
+    /// Hidden calls in the same turn as client calls, or in the last permitted round. The client answers its own; these
+    /// calls and their results must be added to the client's next request.
     pub mixed_calls: Option<InterceptedCalls>,
 }
 

@@ -42,7 +42,8 @@ impl HiddenRound {
 pub(crate) enum OtherCalls {
     /// No client calls: the answer continued in the next round.
     Absent,
-    /// Client calls, which end the answer: the client sends their results in its next message.
+    /// The answer ended with this turn: the results belong before the client's next message, with those of its own calls
+    /// if there are any.
     FromClient,
 }
 
@@ -52,7 +53,8 @@ impl InterceptedCalls {
         self.hidden_round_with(answers, OtherCalls::Absent)
     }
 
-    /// Returns the round to restore if these calls, with these answers, are in one turn with client calls.
+    /// Returns the round to restore if these calls, with these answers, are in the last turn of the answer, usually next
+    /// to client calls.
     pub fn mixed_hidden_round(&self, answers: &[&str]) -> HiddenRound {
         self.hidden_round_with(answers, OtherCalls::FromClient)
     }

@@ -21,6 +21,8 @@ pub enum ReportedId {
 pub(crate) struct RoundState {
     /// Zero for the first.
     pub(crate) number: u32,
+    /// The number of rounds after which the answer ends whatever the model calls; none if unlimited.
+    pub(crate) max_rounds: Option<u32>,
     /// The token counts of the earlier rounds.
     pub(crate) earlier_usage: Option<Usage>,
     /// Number of calls withheld from the client; the next field counts the others.
@@ -41,6 +43,8 @@ pub(crate) struct RoundState {
 pub(crate) enum RoundEnd {
     /// Ended in calls of the hidden tool only.
     HiddenCalls,
+    /// Ended in calls of the hidden tool only, in the last permitted round: the answer ends like one without calls.
+    Exhausted,
     /// Ended in an answer, or in calls of the client's tools.
     Answered,
     /// Stopped for another reason: length, a filter, an error. Started calls are invalid.
@@ -118,6 +122,7 @@ impl RoundState {
         let round_end = match stop.map(|stop| stop.reason) {
             Some(MaxTokens | ContextFull | Refused | Paused | Compacted) => RoundEnd::Stopped,
             _ if self.hidden_calls == 0 || self.visible_calls > 0 => RoundEnd::Answered,
+            _ if self.max_rounds.is_some_and(|most| self.number.saturating_add(1) >= most) => RoundEnd::Exhausted,
             _ => RoundEnd::HiddenCalls,
         };
         self.end.get_or_insert(round_end);
@@ -134,6 +139,17 @@ impl RoundState {
     /// Returns true if the end of this round is not the end of the answer.
     pub(crate) fn continues(&self) -> bool {
         self.end == Some(RoundEnd::HiddenCalls)
+    }
+
+    /// Returns true if the answer ends because no further round is permitted. Its stop reason must not be a call.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.end == Some(RoundEnd::Exhausted)
+    }
+
+    /// Returns the state of the round after this one, with the token counts so far.
+    pub(crate) fn next(&self, earlier_usage: Option<Usage>) -> Self {
+        let (number, max_rounds) = (self.number + 1, self.max_rounds);
+        Self { number, max_rounds, earlier_usage, output: self.output, ..Self::default() }
     }
 
     pub(crate) fn is_first(&self) -> bool {

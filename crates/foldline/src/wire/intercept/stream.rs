@@ -105,6 +105,13 @@ impl StreamSplicer {
         self
     }
 
+    /// Sets the number of rounds after which the answer ends. Calls of the hidden tool in the last one are reported like
+    /// those next to client calls, and the client gets a normal end.
+    pub fn with_max_rounds(mut self, rounds: u32) -> Self {
+        self.round.max_rounds = Some(rounds);
+        self
+    }
+
     /// Processes bytes of the current round, and writes the client's bytes. The end of an answer with hidden calls is
     /// kept for [`Self::take_end`].
     pub fn push(&mut self, mut bytes: &[u8], client: &mut Vec<u8>) {
@@ -130,7 +137,8 @@ impl StreamSplicer {
         usage: Option<Usage>,
     ) -> Option<InterceptedCalls> {
         let calls = hidden_calls(response, &self.tool);
-        let counts = matches!(self.round.end, Some(RoundEnd::HiddenCalls | RoundEnd::Answered)) && !calls.is_empty();
+        let is_valid = matches!(self.round.end, Some(RoundEnd::HiddenCalls | RoundEnd::Exhausted | RoundEnd::Answered));
+        let counts = is_valid && !calls.is_empty();
         counts.then(|| InterceptedCalls {
             format: self.format,
             tool: self.tool.clone(),
@@ -152,9 +160,10 @@ impl StreamSplicer {
         let round_end = match self.round.end {
             Some(round_end) if self.round.error.is_none() => round_end,
             _ => {
-                let RoundState { number, earlier_usage, output, shown_to_client, error, error_bytes, .. } =
-                    std::mem::take(&mut self.round);
-                self.round = RoundState { number, earlier_usage, output, ..RoundState::default() };
+                let RoundState {
+                    number, max_rounds, earlier_usage, output, shown_to_client, error, error_bytes, ..
+                } = std::mem::take(&mut self.round);
+                self.round = RoundState { number, max_rounds, earlier_usage, output, ..RoundState::default() };
                 self.editor.restart_round();
                 return RoundOutcome::Interrupted(InterruptedRound { shown_to_client, error, error_bytes });
             }
@@ -165,12 +174,7 @@ impl StreamSplicer {
         let calls = self.intercepted_calls(&response, turn, usage);
         match (round_end, calls) {
             (RoundEnd::HiddenCalls, Some(calls)) => {
-                self.round = RoundState {
-                    number: self.round.number + 1,
-                    earlier_usage: total,
-                    output: self.round.output,
-                    ..RoundState::default()
-                };
+                self.round = self.round.next(total);
                 self.editor.next_round();
                 RoundOutcome::Continue(calls)
             }

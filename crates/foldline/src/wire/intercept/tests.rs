@@ -35,7 +35,10 @@ fn play(format: Format, rounds: &[ScriptedResponse]) -> PlayedAnswer {
 }
 
 fn play_in_chunks(format: Format, rounds: &[ScriptedResponse], size: usize) -> PlayedAnswer {
-    let mut splicer = StreamSplicer::new(format, TOOL_NAME);
+    play_with(StreamSplicer::new(format, TOOL_NAME), format, rounds, size)
+}
+
+fn play_with(mut splicer: StreamSplicer, format: Format, rounds: &[ScriptedResponse], size: usize) -> PlayedAnswer {
     let (mut bytes, mut intercepted) = (Vec::new(), Vec::new());
     for (number, round) in rounds.iter().enumerate() {
         for piece in scripted_stream(format, round).chunks(size) {
@@ -222,6 +225,25 @@ fn several_rounds_become_one_answer() {
         assert_eq!(played.answer.calls, [r#""c1" "read" "{}""#, r#""c2" "read" "{}""#]);
         assert_eq!((played.answer.input, played.answer.output), (300, 30));
         assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Calls));
+    }
+}
+
+/// A model that never stops calling the hidden tool.
+#[test]
+fn answer_ends_normally_after_the_last_permitted_round() {
+    for format in Format::all() {
+        let ask = |id, text| {
+            let outputs = [ScriptedOutput::Text(text), ScriptedOutput::Call("h", TOOL_NAME, "{}")];
+            script(id, &outputs, ScriptedStop::Calls, 100, 10)
+        };
+        for (rounds, text) in [(&[ask("r1", "a")][..], "a"), (&[ask("r1", "a"), ask("r2", "b")], "ab")] {
+            let splicer = StreamSplicer::new(format, TOOL_NAME).with_max_rounds(rounds.len() as u32);
+            let played = play_with(splicer, format, rounds, 7);
+            assert_eq!((&played.answer.text[..], played.answer.calls.len()), (text, 0), "{format:?}");
+            assert_eq!(played.answer.stop, stop_reason(format, ScriptedStop::Answer), "{format:?}");
+            assert_eq!(played.answer.output, 10 * rounds.len() as u64);
+            assert_eq!(played.finished.mixed_calls.expect("the call is recorded").calls[0].id, "h");
+        }
     }
 }
 

@@ -52,7 +52,7 @@ impl FrameEditor for AnthropicEditor {
             }
             ("content_block_delta" | "content_block_stop", Some(index)) => self.edit_indexed(data, index),
             ("message_delta" | "message_stop", _) if round.continues() => FrameAction::Withhold,
-            ("message_delta", _) if !round.is_first() => self.edit_end(data, round),
+            ("message_delta", _) if !round.is_first() || round.is_exhausted() => self.edit_end(data, round),
             _ => FrameAction::Forward,
         }
     }
@@ -106,12 +106,21 @@ impl AnthropicEditor {
         }
     }
 
-    /// Edits the final counts: the prompt is that of the last round, for a client that monitors its window; the output
-    /// is the sum of all rounds.
+    /// Edits the stop reason if the answer ends without the calls that it stopped for, and the final counts.
     fn edit_end(&self, data: &JsonObject<'_>, round: &RoundState) -> FrameAction {
-        let Some(usage) = data.object("usage") else { return FrameAction::Forward };
+        let mut fields: Vec<(&str, FieldChange)> = Vec::new();
+        if let Some(delta) = data.object("delta").filter(|_| round.is_exhausted()) {
+            fields.push(("delta", FieldChange::Set(with_changed_fields(&delta, &[end_turn()]))));
+        }
+        fields.extend(data.object("usage").map(|usage| ("usage", FieldChange::Set(self.final_usage(&usage, round)))));
+        if fields.is_empty() { FrameAction::Forward } else { FrameAction::Rewrite(with_changed_fields(data, &fields)) }
+    }
+
+    /// Returns the final counts: the prompt is that of the last round, for a client that monitors its window; the output
+    /// is the sum of all rounds.
+    fn final_usage(&self, usage: &JsonObject<'_>, round: &RoundState) -> String {
         let mut changes: Vec<(&str, FieldChange)> = Vec::new();
-        if let Some(output) = summed_count(&usage, &["output_tokens"], round.earlier_output_tokens()) {
+        if let Some(output) = summed_count(usage, &["output_tokens"], round.earlier_output_tokens()) {
             changes.push(("output_tokens", FieldChange::Set(output)));
         }
         for (key, count) in &self.prompt_counts {
@@ -119,11 +128,13 @@ impl AnthropicEditor {
                 changes.push((key, FieldChange::Set(count.clone())));
             }
         }
-        FrameAction::Rewrite(with_changed_fields(
-            data,
-            &[("usage", FieldChange::Set(with_changed_fields(&usage, &changes)))],
-        ))
+        with_changed_fields(usage, &changes)
     }
+}
+
+/// Returns the stop reason of an answer without calls.
+fn end_turn() -> (&'static str, FieldChange) {
+    ("stop_reason", FieldChange::Set(r#""end_turn""#.to_owned()))
 }
 
 fn is_hidden_call(block: &JsonObject<'_>, tool: &str) -> bool {
@@ -138,8 +149,14 @@ fn visible_blocks<'a>(bodies: &[JsonObject<'a>], tool: &str) -> Vec<&'a str> {
 
 /// Merges several bodies: id of the first, blocks of all, end of the last.
 fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> String {
-    let [first, .., last] = bodies else { return single_body(bodies, tool) };
+    let (Some(first), Some(last)) = (bodies.first(), bodies.last()) else { return String::new() };
     let mut changes = vec![("content", FieldChange::Set(json_array(visible_blocks(bodies, tool))))];
+    if round.is_exhausted() {
+        changes.push(end_turn());
+    }
+    if bodies.len() == 1 {
+        return with_changed_fields(last, &changes);
+    }
     changes.extend(first.get("id").map(|id| ("id", FieldChange::Set(id.raw().to_owned()))));
     changes.extend(last.object("usage").map(|usage| {
         let output = summed_count(&usage, &["output_tokens"], round.earlier_output_tokens());
@@ -147,12 +164,6 @@ fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> Str
         ("usage", FieldChange::Set(with_changed_fields(&usage, &output)))
     }));
     with_changed_fields(last, &changes)
-}
-
-/// Returns a body without the hidden calls.
-fn single_body(bodies: &[JsonObject<'_>], tool: &str) -> String {
-    let content = FieldChange::Set(json_array(visible_blocks(bodies, tool)));
-    bodies.first().map(|body| with_changed_fields(body, &[("content", content)])).unwrap_or_default()
 }
 
 /// Returns the model's output in a body, without empty texts, which the provider generates but does not accept.

@@ -166,8 +166,13 @@ impl ChatEditor {
             if choice.get_non_null("usage").is_some() {
                 changes.push(("usage", FieldChange::Remove));
             }
-        } else if let Some(usage) = choice.object("usage").filter(|_| !round.is_first()) {
-            changes.push(("usage", FieldChange::Set(summed_usage(&usage, round))));
+        } else {
+            if round.is_exhausted() && choice.get_non_null("finish_reason").is_some() {
+                changes.push(stop_without_calls());
+            }
+            if let Some(usage) = choice.object("usage").filter(|_| !round.is_first()) {
+                changes.push(("usage", FieldChange::Set(summed_usage(&usage, round))));
+            }
         }
         changes
     }
@@ -272,6 +277,11 @@ impl ChatEditor {
     }
 }
 
+/// Returns the finish reason of an answer without calls.
+fn stop_without_calls() -> (&'static str, FieldChange) {
+    ("finish_reason", FieldChange::Set(r#""stop""#.to_owned()))
+}
+
 /// Returns the message of a body's first choice.
 fn first_message<'a>(body: &JsonObject<'a>) -> Option<JsonObject<'a>> {
     body.elements("choices").first().and_then(|choice| choice.object("message"))
@@ -315,7 +325,11 @@ fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> Str
         .iter()
         .enumerate()
         .map(|(at, choice)| match at {
-            0 => with_changed_fields(choice, &[("message", FieldChange::Set(with_changed_fields(&message, &fields)))]),
+            0 => {
+                let mut fields = vec![("message", FieldChange::Set(with_changed_fields(&message, &fields)))];
+                fields.extend(round.is_exhausted().then(stop_without_calls));
+                with_changed_fields(choice, &fields)
+            }
             _ => choice.value.raw().to_owned(),
         })
         .collect();

@@ -89,6 +89,28 @@ fn rounds_are_merged_into_one_body() {
 }
 
 #[test]
+fn body_ends_normally_after_the_last_permitted_round() {
+    use crate::wire::{BodyOutcome, BodySplicer, Response, StopReason};
+    let outputs = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, "{}")];
+    for (format, rounds) in Format::all().flat_map(|format| [(format, 1), (format, 2)]) {
+        let round = scripted_body(format, &script("r1", &outputs, ScriptedStop::Calls, 100, 20));
+        let mut splicer = BodySplicer::new(format, TOOL_NAME).with_max_rounds(rounds);
+        for _ in 1..rounds {
+            assert!(matches!(splicer.push_round(&round).unwrap(), BodyOutcome::Continue(_)), "{format:?}");
+        }
+        let BodyOutcome::Finished { body, finished } = splicer.push_round(&round).unwrap() else {
+            panic!("{format:?}: one more round")
+        };
+        assert!(!String::from_utf8_lossy(&body).contains(TOOL_NAME), "{format:?}");
+        let response = Response::parse(format, &body).unwrap();
+        assert_eq!(response.text(), "a".repeat(rounds as usize), "{format:?}");
+        assert_eq!(response.calls().count(), 0);
+        assert_eq!(response.stop.unwrap().reason, StopReason::EndTurn, "{format:?}");
+        assert_eq!(finished.mixed_calls.unwrap().calls.len(), 1);
+    }
+}
+
+#[test]
 fn body_without_a_hidden_call_is_unchanged() {
     use crate::wire::{BodyOutcome, BodySplicer};
     for format in [Anthropic, OpenAiChat, Gemini] {
