@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::output::print_line;
 #[cfg(unix)]
 use crate::postgres;
-use crate::{repository, tidy};
+use crate::{dependency_policy, repository, tidy};
 
 enum CiStep {
     Cargo(&'static [&'static str]),
@@ -150,13 +150,21 @@ fn check_dashboard(_: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Checks licenses, banned crates and sources of dependencies by deny.toml, if cargo-deny is installed.
+/// Checks licenses, banned crates and sources of dependencies by deny.toml; with cargo-deny also advisories, as far as
+/// their database can be fetched.
 fn check_dependency_policy(_: &[String]) -> Result<()> {
     if !has_cargo_command("deny") {
-        print_line("skipped: cargo-deny is not installed (`cargo install cargo-deny`)");
-        return Ok(());
+        return dependency_policy::check();
     }
-    run_step(&CiStep::Cargo(&["deny", "check", "licenses", "bans", "sources"]))
+    run_step(&CiStep::Cargo(&["deny", "check", "licenses", "bans", "sources"]))?;
+    let is_reachable = repository::cargo_command().args(["deny", "fetch", "db"]).status().is_ok_and(|it| it.success());
+    match is_reachable {
+        true => run_step(&CiStep::Cargo(&["deny", "check", "--disable-fetch", "advisories"])),
+        false => {
+            print_line("advisories were not checked: their database cannot be fetched");
+            Ok(())
+        }
+    }
 }
 
 /// Returns true if cargo has this subcommand.

@@ -4,6 +4,7 @@
 
 mod ci;
 mod corpus;
+mod dependency_policy;
 mod eval;
 mod names;
 mod output;
