@@ -203,6 +203,10 @@ fn token_comes_from_a_file_and_not_from_arguments() {
     };
     let refused = |arguments: &[&str]| String::from_utf8(serve(arguments).output().unwrap().stderr).unwrap();
     assert!(refused(&["--token", "t-1"]).contains("--token-file"));
+    let set_mode = |mode| std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(0o644);
+    assert!(refused(&["--token-file", file.to_str().unwrap()]).contains("chmod 600"));
+    set_mode(0o600);
     let file = file.to_str().unwrap();
     assert!(refused(&["--token-file", file, "--tenancy", "single"]).contains("choose token or credential"));
     assert!(refused(&["--token-file", file, "--namespace", "team-7"]).contains("tenancy single"));

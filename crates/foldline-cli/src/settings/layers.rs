@@ -6,9 +6,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
+use foldline_server::proxy::check_secret_file;
 
 use crate::environment;
-use crate::settings::table::{SETTINGS, SETTINGS_FILE, Setting, find_setting, nearest};
+use crate::settings::table::{SETTINGS, SETTINGS_FILE, Setting, ValueKind, find_setting, nearest};
 
 /// Values of one source, by the name of the setting.
 pub(crate) type SettingValues = BTreeMap<&'static str, String>;
@@ -169,7 +170,12 @@ fn read_variables() -> Result<SettingValues> {
 
 fn read_settings_file(path: &Path) -> Result<SettingValues> {
     let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
-    parse_settings(&text, path)
+    let values = parse_settings(&text, path)?;
+    let is_secret = |name: &&str| find_setting(name).is_some_and(|setting| setting.value == ValueKind::Secret);
+    if values.keys().any(is_secret) {
+        check_secret_file(path)?;
+    }
+    Ok(values)
 }
 
 /// Parses a settings file: keys with texts, numbers and booleans.
@@ -255,6 +261,24 @@ mod tests {
             "archive-key cannot be set in proxy.toml; set $FOLDLINE_ARCHIVE_KEY"
         );
         assert!(parse_error("listen = [1]").contains("must be a text"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn settings_file_with_a_token_must_be_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("proxy.toml");
+        for (text, mode, is_accepted) in [
+            ("mode = \"fold\"", 0o644, true),
+            ("token = \"t1\"", 0o644, false),
+            ("tokens = \"a=t1,b=t2\"", 0o660, false),
+            ("token = \"t1\"", 0o600, true),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read_settings_file(&path).is_ok(), is_accepted, "{text} with mode {mode:o}");
+        }
     }
 
     #[test]

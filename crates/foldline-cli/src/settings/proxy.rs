@@ -6,7 +6,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use foldline_server::proxy::{AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, Upstreams};
+use foldline_server::proxy::{
+    AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, Upstreams, check_secret_file,
+};
 
 use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
@@ -126,7 +128,8 @@ fn list(layers: &SettingLayers, setting: &'static Setting) -> Vec<String> {
 fn access_tokens(layers: &SettingLayers) -> Result<Vec<AccessToken>> {
     let file = layers.path(&TOKEN_FILE);
     let read = |path: &Path| {
-        std::fs::read_to_string(path).with_context(|| format!("could not read the tokens of {}", path.display()))
+        let text = check_secret_file(path).and_then(|()| std::fs::read_to_string(path));
+        text.with_context(|| format!("could not read the tokens of {}", path.display()))
     };
     let from_file = file.as_deref().map(read).transpose()?;
     let inline = [&TOKEN, &TOKENS].map(|setting| layers.get(setting).map(|value| value.text));
@@ -228,11 +231,31 @@ mod tests {
         }
     }
 
+    /// Writes a file that only its owner can access.
+    fn write_secret(path: &Path, text: &str) {
+        std::fs::write(path, text).unwrap();
+        #[cfg(unix)]
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn token_file_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tokens");
+        write_secret(&file, "alice = t1\n");
+        let setting = format!("token-file = {file:?}");
+        assert_eq!(resolve_toml(&[&setting]).unwrap().tokens.len(), 1);
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let error = format!("{:#}", resolve_toml(&[&setting]).unwrap_err());
+        assert!(error.contains("chmod 600") && !error.contains("t1"), "{error}");
+    }
+
     #[test]
     fn tokens_of_all_sources_are_merged() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
-        std::fs::write(&file, "# team\nalice = t1\nbob:t2\n").unwrap();
+        write_secret(&file, "# team\nalice = t1\nbob:t2\n");
         let settings = resolve_toml(&[&format!("token = \"t3\"\ntoken-file = {file:?}\ntenancy = \"token\"")]).unwrap();
         let names: Vec<_> = settings.tokens.iter().map(AccessToken::name).collect();
         assert_eq!(names, [None, Some("alice"), Some("bob")]);

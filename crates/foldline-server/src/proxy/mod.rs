@@ -13,6 +13,7 @@
 //! | `downstream::connection_limit`, `downstream::half_close` | file descriptors for upstreams; clients that close their sending half |
 //! | `downstream::request_check` | requests that are refused by their head, such as those of web pages |
 //! | `downstream::auth`, `downstream::tenancy` | access tokens; what separates tenants |
+//! | `downstream::secret_file` | permissions of files with secrets |
 //! | `downstream::route` | upstream and dialect of a path |
 //! | `downstream::request_body`, `downstream::client_pace` | reading and decoding bodies; clients that are too slow |
 //! | `downstream::body_budget`, `downstream::body_buffer` | the memory limit of all bodies |
@@ -63,6 +64,7 @@ pub use crate::proxy::admin::policy_comparison::{PolicyReplay, PolicyReport, Pol
 pub use crate::proxy::admin::stats::{ProxyStats, StatsHandle, UpstreamErrors};
 pub use crate::proxy::downstream::auth::{AccessToken, BadToken};
 pub use crate::proxy::downstream::listener::Proxy;
+pub use crate::proxy::downstream::secret_file::check_secret_file;
 pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::TlsFiles;
 pub use settings::{

@@ -179,7 +179,15 @@ async fn tokens_are_neither_forwarded_nor_printed() {
 #[tokio::test]
 async fn proxy_terminates_tls() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxy/tls");
-    let tls = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
+    let private = tempfile::tempdir().unwrap();
+    let tls = TlsFiles { certificate: folder.join("cert.pem"), key: private.path().join("key.pem") };
+    std::fs::copy(folder.join("key.pem"), &tls.key).unwrap();
+    let set_mode =
+        |mode| std::fs::set_permissions(&tls.key, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(0o644);
+    let readable = Proxy::bind(ProxySettings { tls: Some(tls.clone()), ..token_settings() }, None).await.err().unwrap();
+    assert!(readable.to_string().contains("chmod 600"), "{readable}");
+    set_mode(0o600);
     let harness = ProxyHarness::start(ProxySettings { tls: Some(tls.clone()), ..token_settings() }, None, |_| {
         UpstreamReply::json("{}")
     })
@@ -210,7 +218,9 @@ async fn proxy_terminates_tls() {
     let _ = tokio::time::timeout(Duration::from_secs(5), plain.read_to_end(&mut got)).await.expect("disconnected");
     assert!(!got.starts_with(b"HTTP"), "{got:?}");
 
-    let wrong = TlsFiles { key: folder.join("cert.pem"), ..tls };
+    std::fs::copy(folder.join("cert.pem"), private.path().join("wrong.pem")).unwrap();
+    let wrong = TlsFiles { key: private.path().join("wrong.pem"), ..tls.clone() };
+    std::fs::set_permissions(&wrong.key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let refused = Proxy::bind(ProxySettings { tls: Some(wrong), ..token_settings() }, None).await.err().unwrap();
     assert!(refused.to_string().contains("TLS key"), "{refused}");
 }

@@ -17,5 +17,6 @@ pub(crate) mod open_request;
 pub(crate) mod request_body;
 pub(crate) mod request_check;
 pub(crate) mod route;
+pub(crate) mod secret_file;
 pub(crate) mod tenancy;
 pub(crate) mod tls;

@@ -82,13 +82,17 @@ impl RequestChecks {
         if hosts.is_empty() || !hosts.iter().all(|host| self.allows_host(host)) {
             return Err(RequestFault::ForeignHost);
         }
-        let Some(origin) = header(&ORIGIN).map(str::to_ascii_lowercase) else {
-            let is_cross_site = header(&SEC_FETCH_SITE).is_some_and(|site| site.eq_ignore_ascii_case("cross-site"));
-            return if is_cross_site { Err(RequestFault::ForeignSite) } else { Ok(()) };
-        };
-        let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-        let is_own = own.is_some_and(|own| hosts.iter().all(|host| host.eq_ignore_ascii_case(own)));
-        if is_own || self.origins.contains(&origin) { Ok(()) } else { Err(RequestFault::ForeignSite) }
+        let origin = header(&ORIGIN).map(str::to_ascii_lowercase);
+        if origin.as_ref().is_some_and(|origin| self.origins.contains(origin)) {
+            return Ok(());
+        }
+        let is_own = origin.is_none_or(|origin| {
+            let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            own.is_some_and(|own| hosts.iter().all(|host| host.eq_ignore_ascii_case(own)))
+        });
+        let mut sites = parts.headers.get_all(SEC_FETCH_SITE).iter();
+        let is_cross_site = sites.any(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"));
+        if is_own && !is_cross_site { Ok(()) } else { Err(RequestFault::ForeignSite) }
     }
 
     fn allows_host(&self, host: &str) -> bool {
@@ -172,6 +176,12 @@ mod tests {
             assert_eq!(from(&[("origin", origin)]), Err(RequestFault::ForeignSite), "{origin}");
         }
         assert_eq!(from(&[("sec-fetch-site", "cross-site")]), Err(RequestFault::ForeignSite));
+        for site in ["cross-site", "Cross-Site"] {
+            let headers = [("origin", "http://localhost:8787"), ("sec-fetch-site", site)];
+            assert_eq!(from(&headers), Err(RequestFault::ForeignSite), "a forged or rewritten origin");
+        }
+        let twice = [("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")];
+        assert_eq!(from(&twice), Err(RequestFault::ForeignSite));
     }
 
     #[test]

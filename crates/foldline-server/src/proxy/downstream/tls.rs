@@ -10,6 +10,8 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::proxy::downstream::secret_file::check_secret_file;
+
 /// The PEM files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -26,6 +28,7 @@ pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
     if chain.is_empty() {
         return Err(unusable("certificate", &files.certificate, &"the file contains no PEM certificate"));
     }
+    check_secret_file(&files.key).map_err(|error| unusable("key", &files.key, &error))?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable("key", &files.key, &error))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
