@@ -10,16 +10,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldline::tokens::Tokens;
 use http_body_util::{BodyExt, Limited};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::http::uri::Scheme;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::proxy::downstream::headers;
 use crate::proxy::fold::prepare::PreparedRequest;
 use crate::proxy::settings::{ProxyMode, UpstreamUrl};
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::{UpstreamClient, UpstreamRequest};
+use crate::proxy::upstream::credentials::forwarded_credentials;
 use crate::proxy::upstream::models::UpstreamModel;
 
 /// Time that the first request to a local server waits for its window.
@@ -55,11 +55,10 @@ pub(crate) async fn probe_window(state: &AppState, prepared: Option<&PreparedReq
     prepared.model.budget(prepared.max_output) < prepared.budget
 }
 
-/// Returns the headers of a query: the client's, without those that describe its own request.
+/// Returns the headers of a query: the client's credentials, and nothing else of its request.
 fn probe_headers(headers: &HeaderMap) -> HeaderMap {
-    let mut probe = headers.clone();
-    headers::prepare_buffered_for_upstream(&mut probe, headers::BodyForm::Decoded);
-    probe.remove(CONTENT_TYPE);
+    let mut probe: HeaderMap = forwarded_credentials(headers).into_iter().collect();
+    probe.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     probe.insert(USER_AGENT, HeaderValue::from_static(concat!("foldline/", env!("CARGO_PKG_VERSION"))));
     probe
 }
@@ -167,6 +166,27 @@ fn listed_window(listing: &Value, model: &str) -> Option<Tokens> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn query_carries_only_credentials() {
+        let sent = [
+            ("authorization", "Bearer k"),
+            ("x-api-key", "k"),
+            ("anthropic-version", "2023-06-01"),
+            ("cookie", "session=1"),
+            ("content-type", "application/json"),
+            ("content-length", "9"),
+            ("idempotency-key", "7"),
+            ("x-foldline-token", "t"),
+            ("user-agent", "agent/1"),
+        ];
+        let sent = sent.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let probe = probe_headers(&HeaderMap::from_iter(sent));
+        let mut names: Vec<&str> = probe.keys().map(|name| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["accept-encoding", "anthropic-version", "authorization", "user-agent", "x-api-key"]);
+        assert!(probe["user-agent"].to_str().unwrap().starts_with("foldline/"));
+    }
 
     #[test]
     fn windows_are_parsed_from_server_responses() {
