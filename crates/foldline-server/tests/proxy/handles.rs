@@ -194,3 +194,36 @@ async fn markers_of_stored_response_resolve_on_continuation() {
     let result = hidden_result(format, harness.received().last().unwrap());
     assert!(result.starts_with("No original has the handle"), "{result}");
 }
+
+/// A sync fails and the disk loses the originals. No later request adds a fold, and yet all originals are written again.
+#[tokio::test]
+async fn originals_are_written_again_after_a_failed_sync() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    let (log, away) = (folder.path().join("archive.db-wal"), folder.path().join("away"));
+    let format = Format::OpenAiChat;
+    let harness = ProxyHarness::start(small_window_settings(), Some(archive.clone()), move |_| {
+        streamed_reply(format, "Done.", &[])
+    })
+    .await;
+    let mut messages = agent_messages(format, 40);
+    std::fs::rename(&log, &away).unwrap();
+    harness.post(endpoint(format), streaming_body(format, &messages)).await;
+    std::fs::rename(&away, &log).unwrap();
+    let tenant = archive.tenant(&Namespace::local());
+    assert!(tenant.delete_everything().unwrap().originals > 0);
+    messages
+        .extend([json!({ "role": "assistant", "content": "Done." }), json!({ "role": "user", "content": "Thanks." })]);
+    harness.post(endpoint(format), streaming_body(format, &messages)).await;
+    let received = harness.received();
+    // The description of the tool has a handle as an example.
+    let folded = |request: &ReceivedRequest| {
+        let handles = own_handles(request).into_iter();
+        handles.filter(|handle| handle.as_str() != "7k3q9p2m4x1c").collect::<Vec<_>>()
+    };
+    let handles = folded(&received[1]);
+    assert!(!handles.is_empty() && handles == folded(&received[0]), "nothing new is folded");
+    for handle in handles {
+        assert!(tenant.unfold(handle.as_str()).is_ok(), "{handle}");
+    }
+}

@@ -19,6 +19,8 @@ struct WrittenOriginals {
     handles: HashMap<Handle, Written>,
     /// The generation of the archive that has them; `None` before the first write.
     generation: Option<u64>,
+    /// True if a sync failed since the conversation was last folded from its start.
+    is_unsynced: bool,
 }
 
 /// Write state of an original.
@@ -44,10 +46,12 @@ impl StoredHandles {
         handles
     }
 
-    /// Returns false if the archive was lost and opened again since the originals were written. They are written again.
+    /// Returns false if the originals may not be in the archive: it was lost and opened again since they were written, or
+    /// a sync failed. They are written again, and for that the conversation must be folded from its start.
     pub(crate) fn is_in(&self, archive: &TenantArchive) -> bool {
         let (mut written, generation) = (self.lock(), archive.generation());
-        let is_same = written.generation.is_none_or(|before| before == generation);
+        let is_unsynced = std::mem::take(&mut written.is_unsynced);
+        let is_same = !is_unsynced && written.generation.is_none_or(|before| before == generation);
         written.generation = Some(generation);
         if !is_same {
             written.doubt_all();
@@ -69,7 +73,7 @@ impl WrittenOriginals {
 impl FromIterator<Handle> for StoredHandles {
     fn from_iter<I: IntoIterator<Item = Handle>>(handles: I) -> Self {
         let handles = handles.into_iter().map(|handle| (handle, Written::Doubtful)).collect();
-        Self(Arc::new(Mutex::new(WrittenOriginals { handles, generation: None })))
+        Self(Arc::new(Mutex::new(WrittenOriginals { handles, ..WrittenOriginals::default() })))
     }
 }
 
@@ -90,7 +94,7 @@ impl PendingSync {
         let sync = self.sync.lock().unwrap_or_else(PoisonError::into_inner).take();
         let synced = sync.map_or(Ok(()), SyncHandle::wait);
         if synced.is_err() {
-            self.stored.lock().doubt_all();
+            self.stored.lock().is_unsynced = true;
         }
         synced
     }
