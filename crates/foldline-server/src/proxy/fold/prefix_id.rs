@@ -8,6 +8,8 @@ use foldline::conversation::{CallArguments, LazyText, MediaSource};
 use foldline::{Conversation, Message, Part, Role};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::proxy::lru_map::map_key;
+
 /// The hashes of all prefixes of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrefixHashes {
@@ -15,6 +17,8 @@ pub(crate) struct PrefixHashes {
     hashes: Vec<u128>,
     /// Number of messages up to and including the first user message.
     root_len: usize,
+    /// The tenant. The hashes are fast and not secure: another tenant could make a conversation with the same ones.
+    owner: u128,
 }
 
 impl PrefixHashes {
@@ -30,14 +34,24 @@ impl PrefixHashes {
             hashes.push(hasher.hasher.digest128());
         }
         let first = messages.iter().position(|message| message.role == Role::User);
-        Self { hashes, root_len: first.map_or(messages.len(), |at| at + 1) }
+        Self { hashes, root_len: first.map_or(messages.len(), |at| at + 1), owner: owner(scope) }
     }
 
     /// Returns the hash of a conversation that the provider stores, known by the id of one of its responses.
     pub(crate) fn for_response_id(scope: &[&str], id: &str) -> Self {
         let mut hasher = PrefixHasher::default();
         scope.iter().chain(&["answer", id]).for_each(|text| hasher.write(text));
-        Self { hashes: vec![hasher.hasher.digest128()], root_len: 0 }
+        Self { hashes: vec![hasher.hasher.digest128()], root_len: 0, owner: owner(scope) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_owner(self, owner: u128) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Returns the tenant of the conversation, as a secure hash of its name.
+    pub(crate) fn owner(&self) -> u128 {
+        self.owner
     }
 
     /// Returns the number of messages.
@@ -64,6 +78,10 @@ impl PrefixHashes {
     pub(crate) fn root(&self) -> u128 {
         self.hashes[self.root_len]
     }
+}
+
+fn owner(scope: &[&str]) -> u128 {
+    map_key(scope.first().copied().unwrap_or_default().as_bytes())
 }
 
 /// A hash of the messages so far.

@@ -25,10 +25,29 @@ pub(crate) struct SessionCache {
     shard_capacity: usize,
 }
 
+/// Entries are found by hashes of conversations and returned only to their owner.
 #[derive(Default)]
 struct CacheShard {
-    states: LruMap<CachedState>,
-    facts: LruMap<Arc<SessionFacts>>,
+    states: LruMap<OwnedEntry<CachedState>>,
+    facts: LruMap<OwnedEntry<Arc<SessionFacts>>>,
+}
+
+/// An entry of the cache and its tenant.
+#[derive(Clone)]
+struct OwnedEntry<T> {
+    owner: u128,
+    entry: T,
+}
+
+impl<T> OwnedEntry<T> {
+    fn new(prefixes: &PrefixHashes, entry: T) -> Self {
+        Self { owner: prefixes.owner(), entry }
+    }
+
+    /// Returns the entry, unless it is another tenant's.
+    fn for_owner(self, prefixes: &PrefixHashes) -> Option<T> {
+        (self.owner == prefixes.owner()).then_some(self.entry)
+    }
 }
 
 /// The fold state of a conversation after some of its messages.
@@ -81,27 +100,29 @@ impl SessionCache {
     /// new state replaces it. A concurrent request computes it again.
     pub(crate) fn take(&self, prefixes: &PrefixHashes) -> Option<CachedState> {
         let mut shard = self.shard(prefixes);
-        prefixes.longest_first().find_map(|(_, prefix)| shard.states.remove(prefix))
+        prefixes.longest_first().find_map(|(_, prefix)| shard.states.remove(prefix)?.for_owner(prefixes))
     }
 
     /// Caches the current state of a conversation.
     pub(crate) fn insert(&self, prefixes: &PrefixHashes, state: CachedState) {
+        let state = OwnedEntry::new(prefixes, state);
         self.shard(prefixes).states.insert(prefixes.full(), state, self.shard_capacity);
     }
 
     /// Returns the facts of a conversation; reads them from the archive's ledger if they are not cached.
     pub(crate) fn facts(&self, prefixes: &PrefixHashes, archive: Option<&TenantArchive>) -> Arc<SessionFacts> {
         let root = prefixes.root();
-        if let Some(facts) = self.shard(prefixes).facts.get(root) {
+        let cached = |shard: &mut CacheShard| shard.facts.get(root).and_then(|facts| facts.for_owner(prefixes));
+        if let Some(facts) = cached(&mut self.shard(prefixes)) {
             return facts;
         }
         let facts = Arc::new(SessionFacts::load(archive.map(|archive| archive.in_session(session_name(root)))));
         let mut shard = self.shard(prefixes);
         // A concurrent request may have recorded something already.
-        match shard.facts.get(root) {
+        match cached(&mut shard) {
             Some(others) => others,
             None => {
-                shard.facts.insert(root, facts.clone(), self.shard_capacity);
+                shard.facts.insert(root, OwnedEntry::new(prefixes, facts.clone()), self.shard_capacity);
                 facts
             }
         }
@@ -130,5 +151,17 @@ mod tests {
         assert!(cache.take(&prefixes(&["b"])).is_none(), "another conversation");
         assert!(cache.take(&two).is_some(), "its prefix is cached");
         assert!(cache.take(&one).is_none(), "it was taken");
+    }
+
+    /// The hashes of conversations are not secure, so a tenant could know or make those of another.
+    #[test]
+    fn entries_are_returned_only_to_their_tenant() {
+        let cache = SessionCache::new(64);
+        let (mine, theirs) = (prefixes(&["a"]), prefixes(&["a"]).with_owner(7));
+        assert_eq!(mine.full(), theirs.full());
+        cache.insert(&mine, cached_state());
+        assert!(cache.take(&theirs).is_none());
+        let (my_facts, their_facts) = (cache.facts(&mine, None), cache.facts(&theirs, None));
+        assert!(!Arc::ptr_eq(&my_facts, &their_facts));
     }
 }
