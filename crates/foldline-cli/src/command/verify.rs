@@ -53,7 +53,7 @@ const HELP: &str = "\
 Checks:
   fits         AFTER has at most the budgeted tokens
   valid        AFTER breaks no law of its format that BEFORE obeys
-  stable       AFTER has the tools and instructions of PREV and begins with all of its messages, byte for byte;
+  stable       AFTER begins with the tools, instructions and messages of PREV, byte for byte;
                a request with new folds does not
   recoverable  every handle in AFTER resolves in the archive
 
