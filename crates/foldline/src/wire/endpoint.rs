@@ -16,6 +16,8 @@ pub struct ApiFamily {
     pub required_headers: &'static [(&'static str, &'static str)],
     /// Headers that only clients of this API send.
     pub distinctive_headers: &'static [&'static str],
+    /// Starts of paths that only this API has.
+    pub distinctive_paths: &'static [&'static str],
     /// The environment variable in which the provider's own clients expect the key.
     pub key_variable: &'static str,
 }

@@ -17,6 +17,7 @@ pub(crate) mod endpoint;
 pub(crate) mod format;
 pub(crate) mod intercept;
 pub(crate) mod json;
+pub(crate) mod json_array;
 pub(crate) mod request;
 mod response;
 pub(crate) mod result;

@@ -18,6 +18,8 @@ use crate::wire::json::splice::{RequestEdit, splice};
 pub(crate) struct RequestSyntax {
     /// Key of the list of messages.
     pub(crate) list_key: &'static str,
+    /// Fields that may contain the whole request, next to facts about it.
+    pub(crate) envelope_keys: &'static [&'static str],
     /// Nested fields of a message that are scanned together with it, level by level.
     pub(crate) nested_fields: &'static [&'static [&'static str]],
     /// Parses one message and records the positions of its parts.
@@ -157,6 +159,7 @@ impl<'a> Request<'a> {
         let body = utf8_text(body)?;
         let mut scanner = JsonScanner::new(body);
         let mut messages = None;
+        let mut model = None;
         let top_level = match scanner.peek_value_start() {
             Some(b'[') => {
                 let list = ParsedMessages::parse(syntax, &mut scanner)?;
@@ -164,14 +167,18 @@ impl<'a> Request<'a> {
                 messages = Some(list);
                 JsonObject::new(value, Vec::new())
             }
-            Some(b'{') => scanner.read_object(|key, scanner| {
-                if key == syntax.list_key {
-                    messages = Some(ParsedMessages::parse(syntax, scanner)?);
-                } else {
-                    scanner.read_value()?;
-                }
-                Ok(None)
-            })?,
+            Some(b'{') => {
+                let mut content = None;
+                let outer = scanner.read_object(|key, scanner| {
+                    if syntax.envelope_keys.contains(&key) && scanner.peek_value_start() == Some(b'{') {
+                        content = Some(scanner.read_object(|key, it| read_field(syntax, key, it, &mut messages))?);
+                        return Ok(None);
+                    }
+                    read_field(syntax, key, scanner, &mut messages)
+                })?;
+                model = outer.string("model");
+                content.filter(|content| content.get(syntax.list_key).is_some()).unwrap_or(outer)
+            }
             _ => {
                 scanner.read_value()?;
                 scanner.expect_end()?;
@@ -189,7 +196,7 @@ impl<'a> Request<'a> {
         let tools = (syntax.parse_tools)(&top_level);
         layout.tools = tools.layout;
         let conversation = Conversation {
-            model: top_level.string("model"),
+            model: model.or_else(|| top_level.string("model")),
             system: (syntax.parse_instructions)(&top_level),
             tools: tools.definitions,
             messages,
@@ -197,11 +204,11 @@ impl<'a> Request<'a> {
         Ok(Request { format, body, conversation, layout, top_level, injected_tool: None, streaming: None })
     }
 
-    /// Adds the facts that the path of the request states: the model, and whether the response is a stream.
+    /// Adds the facts that the path of the request states: the model, unless the body names one, and whether the
+    /// response is a stream.
     pub fn with_endpoint(mut self, endpoint: &ConversationEndpoint<'a>) -> Self {
-        if let Some(model) = endpoint.model {
-            self.conversation.model = Some(Cow::Borrowed(model));
-        }
+        let model = self.conversation.model.take();
+        self.conversation.model = model.or(endpoint.model.map(Cow::Borrowed));
         self.streaming = endpoint.streaming;
         self
     }
@@ -329,6 +336,21 @@ impl<'a> Request<'a> {
         let syntax = &self.format.dialect().edits;
         splice(self.body, syntax, &self.layout, edits.iter().chain(&self.injected_tool))
     }
+}
+
+/// Reads a field of a body, and its messages if it is their list.
+fn read_field<'a>(
+    syntax: &RequestSyntax,
+    key: &str,
+    scanner: &mut JsonScanner<'a>,
+    messages: &mut Option<ParsedMessages<'a>>,
+) -> Result<Option<Vec<JsonObject<'a>>>, Error> {
+    if key == syntax.list_key {
+        *messages = Some(ParsedMessages::parse(syntax, scanner)?);
+    } else {
+        scanner.read_value()?;
+    }
+    Ok(None)
 }
 
 /// The parsed list of messages.

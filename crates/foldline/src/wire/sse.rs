@@ -1,7 +1,7 @@
-//! Splits a stream of server-sent events into frames.
+//! Splits a stream into frames: server-sent events, or the elements of one JSON array.
 //!
-//! A frame is one event with its terminating blank line, a comment, or a stray blank line. The concatenated frames
-//! always equal the input, so that a proxy can forward them unchanged and parse a copy. Network chunk boundaries do not
+//! A frame is one event with its terminating blank line, a comment, or a stray blank line; or one element of an array
+//! with the comma before it, or the bracket at its end. The concatenated frames always equal the input, so that a proxy can forward them unchanged and parse a copy. Network chunk boundaries do not
 //! matter. A frame that lies within one pushed chunk is borrowed from it; only a frame that spans two chunks is copied,
 //! once.
 //!
@@ -11,6 +11,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::{memchr, memchr2};
+
+use crate::wire::json_array::{ArrayScan, ArrayState, write_array_frame};
 
 /// Default for the largest event that is buffered. The last event of a Responses stream repeats the whole output,
 /// including generated images.
@@ -37,8 +39,8 @@ pub struct SseFramer {
     pending: Vec<u8>,
     /// `pending` was returned as a frame; the next call clears it.
     pending_returned: bool,
-    /// Position of the scan within a line.
-    line_state: LineState,
+    /// Position of the scan.
+    scan: FrameScan,
     /// Offset in the stream of the next frame.
     next_frame_offset: u64,
     max_event_bytes: usize,
@@ -55,6 +57,7 @@ pub struct SseFrame<'a> {
     pub raw: &'a [u8],
     /// The kind of end.
     pub end: FrameEnd,
+    pub(crate) is_array_element: bool,
 }
 
 /// The end of a frame.
@@ -67,6 +70,17 @@ pub enum FrameEnd {
     Interrupted,
     /// A chunk of an event longer than the limit; it has no fields.
     Oversized,
+}
+
+/// Position of the scan for the end of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FrameScan {
+    /// At the first byte of a stream of either kind: only an array begins with a bracket.
+    Unknown,
+    /// In a stream of events.
+    Events(LineState),
+    /// In an array.
+    Array(ArrayScan),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +110,16 @@ impl SseFramer {
         Self {
             pending: Vec::new(),
             pending_returned: false,
-            line_state: LineState::Start,
+            scan: FrameScan::Events(LineState::Start),
             next_frame_offset: 0,
             max_event_bytes: limit.max(1),
             in_oversized_event: false,
         }
+    }
+
+    /// Returns a framer that also accepts a JSON array in place of events.
+    pub(crate) fn or_json_array(self) -> Self {
+        Self { scan: FrameScan::Unknown, ..self }
     }
 
     /// Returns the next frame that ends in `input`, and advances `input` past it. If no frame ends in the rest of
@@ -108,6 +127,11 @@ impl SseFramer {
     pub fn next<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Option<SseFrame<'s>> {
         if std::mem::take(&mut self.pending_returned) {
             self.pending.clear();
+        }
+        if let (FrameScan::Unknown, Some(first)) = (self.scan, input.first()) {
+            let is_array = *first == b'[';
+            self.scan =
+                if is_array { FrameScan::Array(ArrayScan::default()) } else { FrameScan::Events(LineState::Start) };
         }
         let capacity = self.max_event_bytes - self.pending.len();
         let (taken, end) = match self.find_event_end(&input[..capacity.min(input.len())]) {
@@ -129,6 +153,7 @@ impl SseFramer {
             // The oversized event ended with the previous chunk, which is only known now.
             return self.next(input);
         }
+        let is_array_element = self.is_array();
         let (head, rest) = input.split_at(taken);
         *input = rest;
         let raw = if self.pending.is_empty() {
@@ -140,7 +165,7 @@ impl SseFramer {
         };
         let offset = self.next_frame_offset;
         self.next_frame_offset += raw.len() as u64;
-        Some(SseFrame { offset, raw, end })
+        Some(SseFrame { offset, raw, end, is_array_element })
     }
 
     /// Returns the rest at the end of the stream: an event without its blank line.
@@ -152,15 +177,23 @@ impl SseFramer {
             return None;
         }
         self.pending_returned = true;
-        let end = match self.line_state {
+        let is_array_element = self.is_array();
+        let end = match &mut self.scan {
             _ if std::mem::take(&mut self.in_oversized_event) => FrameEnd::Oversized,
-            LineState::AfterCr { blank: true } => FrameEnd::Complete,
-            _ => FrameEnd::Interrupted,
+            FrameScan::Events(state) => match std::mem::replace(state, LineState::Start) {
+                LineState::AfterCr { blank: true } => FrameEnd::Complete,
+                _ => FrameEnd::Interrupted,
+            },
+            FrameScan::Array(scan) if scan.is_closed() => FrameEnd::Complete,
+            FrameScan::Array(_) | FrameScan::Unknown => FrameEnd::Interrupted,
         };
         let offset = self.next_frame_offset;
         self.next_frame_offset += self.pending.len() as u64;
-        self.line_state = LineState::Start;
-        Some(SseFrame { offset, raw: &self.pending, end })
+        Some(SseFrame { offset, raw: &self.pending, end, is_array_element })
+    }
+
+    fn is_array(&self) -> bool {
+        matches!(self.scan, FrameScan::Array(_))
     }
 
     /// Returns the number of bytes buffered until their frame ends.
@@ -171,27 +204,36 @@ impl SseFramer {
     /// Returns the length of `bytes` up to the end of the event, if it ends in them. Continues where the last call
     /// stopped, so that every byte is scanned once however small the chunks are.
     fn find_event_end(&mut self, bytes: &[u8]) -> Option<usize> {
+        match &mut self.scan {
+            FrameScan::Unknown => None,
+            FrameScan::Array(scan) => scan.find_frame_end(bytes),
+            FrameScan::Events(state) => state.find_event_end(bytes),
+        }
+    }
+}
+
+impl LineState {
+    fn find_event_end(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            match (self.line_state, byte) {
+            match (*self, byte) {
                 (LineState::Start, b'\n') => return Some(at + 1),
                 (LineState::Start, b'\r') => {
-                    self.line_state = LineState::AfterCr { blank: true };
+                    *self = LineState::AfterCr { blank: true };
                     at += 1;
                 }
-                (LineState::Start, _) => self.line_state = LineState::Inside,
+                (LineState::Start, _) => *self = LineState::Inside,
                 (LineState::AfterCr { blank: true }, _) => {
-                    self.line_state = LineState::Start;
+                    *self = LineState::Start;
                     return Some(at + usize::from(byte == b'\n'));
                 }
                 (LineState::AfterCr { blank: false }, _) => {
-                    self.line_state = LineState::Start;
+                    *self = LineState::Start;
                     at += usize::from(byte == b'\n');
                 }
                 (LineState::Inside, _) => {
                     at += memchr2(b'\n', b'\r', &bytes[at..])?;
-                    self.line_state =
-                        if bytes[at] == b'\n' { LineState::Start } else { LineState::AfterCr { blank: false } };
+                    *self = if bytes[at] == b'\n' { LineState::Start } else { LineState::AfterCr { blank: false } };
                     at += 1;
                 }
             }
@@ -211,8 +253,13 @@ impl<'a> SseFrame<'a> {
         self.last_field("event").and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// Returns the values of the `data` fields, joined by line feeds; `None` if there is no such field.
+    /// Returns the values of the `data` fields, joined by line feeds, or the element of an array; `None` if there is
+    /// neither.
     pub fn data(&self) -> Option<Cow<'a, [u8]>> {
+        if self.is_array_element {
+            let element = memchr(b'{', self.raw).map(|start| &self.raw[start..]);
+            return element.filter(|_| self.end != FrameEnd::Oversized).map(Cow::Borrowed);
+        }
         let mut data: Option<Cow<'a, [u8]>> = None;
         for (_, value) in self.fields().filter(|(name, _)| *name == b"data") {
             match &mut data {
@@ -237,13 +284,22 @@ impl<'a> SseFrame<'a> {
         self.last_field("retry").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok())
     }
 
-    /// Returns true if the frame has no field: a keep-alive comment or a stray blank line.
+    /// Returns true if the frame has no field: a keep-alive comment or a stray blank line, or the end of an array.
     pub fn has_no_fields(&self) -> bool {
-        self.fields().next().is_none()
+        self.fields().next().is_none() && self.data().is_none()
     }
 
-    /// Writes the frame with new data on one line; its other lines are copied.
-    pub(crate) fn write_with_data(&self, data: &str, out: &mut Vec<u8>) {
+    /// Writes the frame, with new data if there is any. An element of an array gets the separator that the array needs.
+    pub(crate) fn write(&self, data: Option<&str>, array: &mut ArrayState, out: &mut Vec<u8>) {
+        match data {
+            _ if self.is_array_element => write_array_frame(self.raw, data, array, out),
+            Some(data) => self.write_with_data(data, out),
+            None => out.extend_from_slice(self.raw),
+        }
+    }
+
+    /// Writes the event with new data on one line; its other lines are copied.
+    fn write_with_data(&self, data: &str, out: &mut Vec<u8>) {
         let mut written = false;
         for line in SseLines(self.without_bom()).filter(|line| !line.is_empty()) {
             if line != b"data" && !line.starts_with(b"data:") {
@@ -272,7 +328,8 @@ impl<'a> SseFrame<'a> {
 
     /// Returns the fields in order, without comments.
     fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let raw: &'a [u8] = if self.end == FrameEnd::Oversized { &[] } else { self.without_bom() };
+        let has_fields = self.end != FrameEnd::Oversized && !self.is_array_element;
+        let raw: &'a [u8] = if has_fields { self.without_bom() } else { &[] };
         SseLines(raw).filter(|line| !line.is_empty() && line[0] != b':').map(|line| {
             let colon = memchr(b':', line).unwrap_or(line.len());
             let value = line.get(colon + 1..).unwrap_or_default();

@@ -13,6 +13,7 @@ pub(crate) static FAMILY: ApiFamily = ApiFamily {
     key_prefix: "Bearer ",
     required_headers: &[],
     distinctive_headers: &[],
+    distinctive_paths: &[],
     key_variable: "OPENAI_API_KEY",
 };
 

@@ -2,6 +2,7 @@
 
 use crate::wire::json::scan;
 use crate::wire::json::scan::JsonObject;
+use crate::wire::json_array::{ArrayState, is_array_end};
 use crate::wire::response::{ApiError, StopInfo, StopReason, StreamEvent, StreamStep, Usage};
 use crate::wire::sse::SseFrame;
 
@@ -36,6 +37,8 @@ pub(crate) struct RoundState {
     /// The provider's error in a later round; the next field has its bytes.
     pub(crate) error: Option<ApiError>,
     pub(crate) error_bytes: Vec<u8>,
+    /// The client's array so far, if the stream is one; kept in later rounds.
+    pub(crate) array: ArrayState,
 }
 
 /// The end of a round.
@@ -72,15 +75,21 @@ impl RoundState {
     }
 
     fn forward_frame(&mut self, step: &StreamStep<'_>, editor: &mut dyn FrameEditor, tool: &str, client: &mut Vec<u8>) {
-        let action = edit_frame(editor, &step.frame, self, tool);
-        // An error of a later round is held back, since the round may be retried.
-        let out = if self.error.is_some() { &mut self.error_bytes } else { client };
-        match action {
-            FrameAction::Withhold => return,
-            FrameAction::Forward => out.extend_from_slice(step.frame.raw),
-            FrameAction::Rewrite(data) => step.frame.write_with_data(&data, out),
+        if step.frame.is_array_element && self.array == ArrayState::Absent {
+            self.array = ArrayState::Unopened;
         }
-        if self.error.is_none() {
+        let data = match edit_frame(editor, &step.frame, self, tool) {
+            FrameAction::Withhold => return,
+            FrameAction::Forward => None,
+            FrameAction::Rewrite(data) => Some(data),
+        };
+        // An error of a later round is held back, since the round may be retried.
+        if self.error.is_some() {
+            let is_begun = !self.error_bytes.is_empty();
+            let mut array = if is_begun { ArrayState::Opened } else { self.array };
+            step.frame.write(data.as_deref(), &mut array, &mut self.error_bytes);
+        } else {
+            step.frame.write(data.as_deref(), &mut self.array, client);
             self.shown_to_client |= step.events != [StreamEvent::Ping];
             self.output |= step.events.iter().any(|event| self.shows(event, tool));
         }
@@ -149,7 +158,7 @@ impl RoundState {
     /// Returns the state of the round after this one, with the token counts so far.
     pub(crate) fn next(&self, earlier_usage: Option<Usage>) -> Self {
         let (number, max_rounds) = (self.number + 1, self.max_rounds);
-        Self { number, max_rounds, earlier_usage, output: self.output, ..Self::default() }
+        Self { number, max_rounds, earlier_usage, output: self.output, array: self.array, ..Self::default() }
     }
 
     pub(crate) fn is_first(&self) -> bool {
@@ -210,7 +219,10 @@ impl Clone for Box<dyn FrameEditor> {
 }
 
 fn edit_frame(editor: &mut dyn FrameEditor, frame: &SseFrame<'_>, round: &RoundState, tool: &str) -> FrameAction {
-    let Some(data) = frame.data() else { return FrameAction::Forward };
+    let Some(data) = frame.data() else {
+        let is_early_end = frame.is_array_element && round.continues() && is_array_end(frame.raw);
+        return if is_early_end { FrameAction::Withhold } else { FrameAction::Forward };
+    };
     if data.starts_with(b"[DONE]") {
         return if round.continues() { FrameAction::Withhold } else { FrameAction::Forward };
     }

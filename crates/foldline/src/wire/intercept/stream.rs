@@ -3,6 +3,7 @@
 use crate::wire::format::Format;
 use crate::wire::intercept::calls::{FinishedAnswer, InterceptedCalls, hidden_calls};
 use crate::wire::intercept::round::{FrameEditor, ReportedId, RoundEnd, RoundState};
+use crate::wire::json_array::{ArrayState, write_array_frame};
 use crate::wire::response::{ApiError, Response, StreamLimits, StreamReader, Usage};
 
 /// Merges the rounds of one answer into one stream.
@@ -161,9 +162,17 @@ impl StreamSplicer {
             Some(round_end) if self.round.error.is_none() => round_end,
             _ => {
                 let RoundState {
-                    number, max_rounds, earlier_usage, output, shown_to_client, error, error_bytes, ..
+                    number,
+                    max_rounds,
+                    earlier_usage,
+                    output,
+                    shown_to_client,
+                    error,
+                    error_bytes,
+                    array,
+                    ..
                 } = std::mem::take(&mut self.round);
-                self.round = RoundState { number, max_rounds, earlier_usage, output, ..RoundState::default() };
+                self.round = RoundState { number, max_rounds, earlier_usage, output, array, ..RoundState::default() };
                 self.editor.restart_round();
                 return RoundOutcome::Interrupted(InterruptedRound { shown_to_client, error, error_bytes });
             }
@@ -205,11 +214,20 @@ impl StreamSplicer {
     pub fn write_error(&mut self, status: u16, error: &ApiError, client: &mut Vec<u8>) {
         let kind = error.kind.as_deref().unwrap_or((self.format.dialect().errors.kind)(status));
         let event = self.editor.error_event(kind, error);
-        client.extend_from_slice(event.as_bytes());
+        if self.round.array == ArrayState::Absent {
+            return client.extend_from_slice(event.as_bytes());
+        }
+        let data = event.trim_end().trim_start_matches("data: ");
+        for frame in [data, "]"] {
+            write_array_frame(frame.as_bytes(), None, &mut self.round.array, client);
+        }
     }
 
     /// Returns the keep-alive bytes for a client that waits while a round is prepared.
     pub fn keep_alive_bytes(&self) -> &'static [u8] {
-        self.format.dialect().intercept.keep_alive
+        match self.round.array {
+            ArrayState::Absent => self.format.dialect().intercept.keep_alive,
+            ArrayState::Unopened | ArrayState::Opened => b"\n",
+        }
     }
 }

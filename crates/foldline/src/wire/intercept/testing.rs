@@ -292,6 +292,17 @@ fn read_gemini_frames(frames: &[Value]) -> ClientAnswer {
 
 /// Reads a stream as the official client does, and panics where that client would fail.
 pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
+    let frames = stream_chunks(format, bytes);
+    match format {
+        Format::Anthropic => read_anthropic_frames(&frames),
+        Format::OpenAiChat => read_chat_frames(&frames),
+        Format::OpenAiResponses => read_responses_frames(&frames),
+        Format::Gemini => read_gemini_frames(&frames),
+    }
+}
+
+/// Returns the data of the events of a stream.
+pub(crate) fn stream_chunks(format: Format, bytes: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(bytes).unwrap();
     let mut frames = Vec::new();
     for frame in text.split_terminator("\n\n") {
@@ -307,12 +318,7 @@ pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
         }
         frames.push(data);
     }
-    match format {
-        Format::Anthropic => read_anthropic_frames(&frames),
-        Format::OpenAiChat => read_chat_frames(&frames),
-        Format::OpenAiResponses => read_responses_frames(&frames),
-        Format::Gemini => read_gemini_frames(&frames),
-    }
+    frames
 }
 
 fn append_text(into: &mut String, text: &Value) {

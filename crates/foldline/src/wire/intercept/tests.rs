@@ -1,6 +1,7 @@
 //! Every form in which a hidden call may arrive, in all three formats, read by strict clients.
 
 mod bodies;
+mod gemini_forms;
 pub(crate) mod properties;
 
 use crate::wire::Format::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};

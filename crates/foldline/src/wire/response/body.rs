@@ -68,8 +68,8 @@ impl<'a> Response<'a> {
         let text = std::str::from_utf8(body)
             .map_err(|error| Error::not_json(error.valid_up_to(), "text that is not UTF-8"))?;
         let document = scan::parse_document(text)?;
-        let object = document.object();
         let syntax = &format.dialect().response;
+        let object = syntax.without_envelope(document.object());
         let content = syntax.content_key;
         if object.get_non_null(content).is_some() {
             return Ok((syntax.parse_body)(&object));

@@ -203,7 +203,8 @@ impl StreamReader {
     pub fn with_limits(format: Format, limits: StreamLimits) -> Self {
         let parser = (format.dialect().response.new_stream)();
         let builder = ResponseBuilder { remaining_bytes: limits.max_kept_bytes, ..ResponseBuilder::default() };
-        Self { framer: SseFramer::with_max_event_bytes(limits.max_event_bytes), parser, builder }
+        let framer = SseFramer::with_max_event_bytes(limits.max_event_bytes).or_json_array();
+        Self { framer, parser, builder }
     }
 
     /// Returns the next frame that ends in `input`, and advances `input` past it. If no frame ends in the rest of
@@ -269,10 +270,19 @@ impl StreamReader {
 pub(crate) struct ResponseSyntax {
     /// The field that every response has.
     pub(crate) content_key: &'static str,
+    /// The field that may contain the whole response.
+    pub(crate) envelope_key: Option<&'static str>,
     /// Parses a JSON body that has this field.
     pub(crate) parse_body: for<'a> fn(&JsonObject<'a>) -> Response<'a>,
     /// Creates the parser of a new stream.
     pub(crate) new_stream: fn() -> Box<dyn StreamParser>,
+}
+
+impl ResponseSyntax {
+    /// Returns the response inside its envelope, if it has one.
+    pub(crate) fn without_envelope<'a>(&self, body: JsonObject<'a>) -> JsonObject<'a> {
+        self.envelope_key.and_then(|key| body.object(key)).unwrap_or(body)
+    }
 }
 
 /// A dialect's parser of a stream.

@@ -45,6 +45,7 @@ static FAMILY: ApiFamily = ApiFamily {
     key_prefix: "",
     required_headers: &[("anthropic-version", "2023-06-01")],
     distinctive_headers: &["anthropic-version", "anthropic-beta", "x-api-key", "x-claude-code-session-id"],
+    distinctive_paths: &[],
     key_variable: "ANTHROPIC_API_KEY",
 };
 
@@ -66,14 +67,58 @@ const ERRORS: ErrorSyntax = ErrorSyntax {
     },
 };
 
+/// Returns the facts in `..messages` and in Vertex's `..publishers/anthropic/models/MODEL:rawPredict`.
 fn endpoint(path: &str) -> Option<ConversationEndpoint<'_>> {
+    if let Some((model, method)) = vertex_model(path) {
+        let streaming = match method {
+            "rawPredict" => None,
+            "streamRawPredict" => Some(true),
+            _ => return None,
+        };
+        return Some(match model {
+            "count-tokens" => ConversationEndpoint::new(EndpointPurpose::CountTokens),
+            model => {
+                let turn = ConversationEndpoint::new(EndpointPurpose::Turn);
+                ConversationEndpoint { model: Some(model), streaming, ..turn }
+            }
+        });
+    }
     if has_versioned_end(path, "/messages") {
         return Some(ConversationEndpoint::new(EndpointPurpose::Turn));
     }
     has_versioned_end(path, "/messages/count_tokens").then(|| ConversationEndpoint::new(EndpointPurpose::CountTokens))
 }
 
+/// Returns the model and the method of a path of Vertex.
+fn vertex_model(path: &str) -> Option<(&str, &str)> {
+    path.rsplit_once("/publishers/anthropic/models/")?.1.rsplit_once(':')
+}
+
 fn is_marked_body(body: &JsonObject<'_>) -> bool {
     let has = |key: &str| body.get(key).is_some();
     has("system") || has("anthropic_version") || has("stop_sequences") || has("thinking") && has("max_tokens")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_vertex_state_model_and_streaming() {
+        use EndpointPurpose::{CountTokens, Turn};
+        let base = "/v1/projects/p/locations/us-east5/publishers/anthropic/models";
+        for (path, expected) in [
+            ("/claude-opus-4-6@20260205:rawPredict", Some((Turn, Some("claude-opus-4-6@20260205"), None))),
+            ("/claude-opus-4-6:streamRawPredict", Some((Turn, Some("claude-opus-4-6"), Some(true)))),
+            ("/count-tokens:rawPredict", Some((CountTokens, None, None))),
+            ("/claude-opus-4-6:predict", None),
+        ] {
+            for base in [base, base.trim_start_matches("/v1")] {
+                let path = format!("{base}{path}");
+                let found = endpoint(&path).map(|found| (found.purpose, found.model, found.streaming));
+                assert_eq!(found, expected, "{path}");
+            }
+        }
+        assert!(endpoint("/v1/publishers/mistralai/models/m:rawPredict").is_none());
+    }
 }

@@ -19,6 +19,7 @@ use crate::wire::result::ResultSyntax;
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     list_key: "messages",
+    envelope_keys: &[],
     nested_fields: NESTED_FIELDS,
     parse_message,
     parse_string_input: None,

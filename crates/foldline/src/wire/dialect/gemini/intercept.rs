@@ -2,7 +2,7 @@
 //! removed, and chunks without anything else are withheld.
 
 use crate::wire::dialect::gemini::request::{is_thought, signature};
-use crate::wire::dialect::gemini::response::with_summed_usage;
+use crate::wire::dialect::gemini::response::{ENVELOPE_KEY, RESPONSE, with_summed_usage};
 use crate::wire::intercept::InjectedTool;
 use crate::wire::intercept::restore::{CopiedMessage, HiddenRound};
 use crate::wire::intercept::round::{FrameAction, FrameEditor, RoundState};
@@ -49,6 +49,34 @@ struct GeminiEditor {
 
 impl FrameEditor for GeminiEditor {
     fn edit_frame(&mut self, _: &str, chunk: &JsonObject<'_>, round: &RoundState, tool: &str) -> FrameAction {
+        let Some(content) = chunk.object(ENVELOPE_KEY) else { return self.edit_chunk(chunk, round, tool) };
+        match self.edit_chunk(&content, round, tool) {
+            FrameAction::Rewrite(json) => FrameAction::Rewrite(in_envelope(chunk, json)),
+            action => action,
+        }
+    }
+
+    fn next_round(&mut self) {}
+
+    fn restart_round(&mut self) {}
+
+    fn position(&self) -> u64 {
+        self.text_bytes
+    }
+
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
+        let (kind, message) = (quoted(kind), quoted(&error.message));
+        let code = error.code.as_deref().and_then(|code| code.parse::<u16>().ok()).unwrap_or(500);
+        format!("data: {{\"error\":{{\"code\":{code},\"message\":{message},\"status\":{kind}}}}}\n\n")
+    }
+
+    fn boxed_clone(&self) -> Box<dyn FrameEditor> {
+        Box::new(self.clone())
+    }
+}
+
+impl GeminiEditor {
+    fn edit_chunk(&mut self, chunk: &JsonObject<'_>, round: &RoundState, tool: &str) -> FrameAction {
         let mut changes = Vec::new();
         let candidates = chunk.elements("candidates");
         let mut is_empty = true;
@@ -76,26 +104,6 @@ impl FrameEditor for GeminiEditor {
         }
     }
 
-    fn next_round(&mut self) {}
-
-    fn restart_round(&mut self) {}
-
-    fn position(&self) -> u64 {
-        self.text_bytes
-    }
-
-    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
-        let (kind, message) = (quoted(kind), quoted(&error.message));
-        let code = error.code.as_deref().and_then(|code| code.parse::<u16>().ok()).unwrap_or(500);
-        format!("data: {{\"error\":{{\"code\":{code},\"message\":{message},\"status\":{kind}}}}}\n\n")
-    }
-
-    fn boxed_clone(&self) -> Box<dyn FrameEditor> {
-        Box::new(self.clone())
-    }
-}
-
-impl GeminiEditor {
     /// Returns a candidate without hidden calls and, if the answer continues, without its finish reason. Returns `None`
     /// if nothing changes. Clears `is_empty` if the candidate shows anything.
     fn edit_candidate(
@@ -158,6 +166,8 @@ fn visible_text(content: &JsonObject<'_>) -> String {
 }
 
 fn first_content<'a>(body: &JsonObject<'a>) -> Option<JsonObject<'a>> {
+    let content = body.object(ENVELOPE_KEY);
+    let body = content.as_ref().unwrap_or(body);
     body.elements("candidates").first().and_then(|candidate| candidate.object("content"))
 }
 
@@ -168,7 +178,8 @@ fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
 
 /// Merges several bodies: identity of the first, parts of all, end of the last.
 fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> String {
-    let (Some(first), Some(last)) = (bodies.first(), bodies.last()) else { return String::new() };
+    let (Some(first), Some(outer)) = (bodies.first(), bodies.last()) else { return String::new() };
+    let [first, last] = [first, outer].map(|body| RESPONSE.without_envelope(body.clone()));
     let contents: Vec<JsonObject<'_>> = bodies.iter().filter_map(first_content).collect();
     let parts: Vec<&str> = contents
         .iter()
@@ -195,7 +206,13 @@ fn merged_body(bodies: &[JsonObject<'_>], round: &RoundState, tool: &str) -> Str
     if let Some(usage) = last.object("usageMetadata").filter(|_| !round.is_first()) {
         changes.push(("usageMetadata", FieldChange::Set(summed_usage(&usage, round))));
     }
-    with_changed_fields(last, &changes)
+    let merged = with_changed_fields(&last, &changes);
+    if outer.object(ENVELOPE_KEY).is_some() { in_envelope(outer, merged) } else { merged }
+}
+
+/// Returns a response in the envelope of another one.
+fn in_envelope(outer: &JsonObject<'_>, response: String) -> String {
+    with_changed_fields(outer, &[(ENVELOPE_KEY, FieldChange::Set(response))])
 }
 
 fn recorded_content(gap: &HiddenRound) -> Option<JsonObject<'_>> {

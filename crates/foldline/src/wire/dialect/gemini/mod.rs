@@ -10,6 +10,7 @@ mod usage;
 use crate::wire::dialect::row::{Dialect, DialectMarks, ErrorSyntax};
 use crate::wire::endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};
 use crate::wire::format::Format;
+use crate::wire::json::scan::JsonObject;
 use crate::wire::json::write::quoted;
 
 pub(crate) static DIALECT: Dialect = Dialect {
@@ -22,7 +23,11 @@ pub(crate) static DIALECT: Dialect = Dialect {
     keeps_failed_items: false,
     endpoint,
     marks: DialectMarks {
-        in_body: |body| body.get("contents").is_some_and(|value| value.is_array()),
+        in_body: |body| {
+            let has_contents = |body: &JsonObject<'_>| body.get("contents").is_some_and(|value| value.is_array());
+            let mut envelopes = request::REQUEST.envelope_keys.iter().filter_map(|key| body.object(key));
+            has_contents(body) || envelopes.any(|body| has_contents(&body))
+        },
         in_message: |message| message.get("parts").is_some_and(|value| value.is_array()),
         block_types: &[],
         in_tool: |tool| tool.get("functionDeclarations").or_else(|| tool.get("function_declarations")).is_some(),
@@ -45,6 +50,7 @@ static FAMILY: ApiFamily = ApiFamily {
     key_prefix: "",
     required_headers: &[],
     distinctive_headers: &["x-goog-api-key", "x-goog-api-client"],
+    distinctive_paths: &["/v1beta/", "/v1alpha/", "/v1internal:", "/upload/v1beta/"],
     key_variable: "GEMINI_API_KEY",
 };
 
@@ -75,7 +81,8 @@ const ERRORS: ErrorSyntax = ErrorSyntax {
     },
 };
 
-/// Returns the facts in `..models/MODEL:METHOD`. The path states the model, and whether the response is a stream.
+/// Returns the facts in `..models/MODEL:METHOD`: the path states the model, and whether the response is a stream. Code
+/// Assist has paths without a model.
 fn endpoint(path: &str) -> Option<ConversationEndpoint<'_>> {
     let (before, method) = path.rsplit_once(':')?;
     let (purpose, streaming) = match method {
@@ -84,8 +91,10 @@ fn endpoint(path: &str) -> Option<ConversationEndpoint<'_>> {
         "countTokens" => (EndpointPurpose::CountTokens, Some(false)),
         _ => return None,
     };
-    let (_, model) = before.rsplit_once("/models/")?;
-    Some(ConversationEndpoint { model: Some(model), streaming, ..ConversationEndpoint::new(purpose) })
+    let named = ["/models/", "/tunedModels/", "/endpoints/"].into_iter().find_map(|list| before.rsplit_once(list));
+    let model = named.map(|(_, model)| model).filter(|model| !model.contains('/'));
+    let is_known = model.is_some() || before.ends_with("/v1internal");
+    is_known.then(|| ConversationEndpoint { model, streaming, ..ConversationEndpoint::new(purpose) })
 }
 
 #[cfg(test)]
@@ -95,19 +104,27 @@ mod tests {
     #[test]
     fn path_states_model_and_streaming() {
         let cases = [
-            ("/v1beta/models/gemini-3-pro:generateContent", Some((EndpointPurpose::Turn, "gemini-3-pro", false))),
-            ("/v1beta/models/gemini-3-pro:streamGenerateContent", Some((EndpointPurpose::Turn, "gemini-3-pro", true))),
-            ("/v1beta/models/m:countTokens", Some((EndpointPurpose::CountTokens, "m", false))),
+            ("/v1beta/models/gemini-3-pro:generateContent", Some((EndpointPurpose::Turn, Some("gemini-3-pro"), false))),
+            (
+                "/v1beta/models/gemini-3-pro:streamGenerateContent",
+                Some((EndpointPurpose::Turn, Some("gemini-3-pro"), true)),
+            ),
+            ("/v1beta/models/m:countTokens", Some((EndpointPurpose::CountTokens, Some("m"), false))),
             (
                 "/v1/projects/p/locations/global/publishers/google/models/m:generateContent",
-                Some((EndpointPurpose::Turn, "m", false)),
+                Some((EndpointPurpose::Turn, Some("m"), false)),
             ),
+            ("/v1beta1/publishers/google/models/m:countTokens", Some((EndpointPurpose::CountTokens, Some("m"), false))),
+            ("/v1beta/tunedModels/t:generateContent", Some((EndpointPurpose::Turn, Some("t"), false))),
+            ("/v1internal:generateContent", Some((EndpointPurpose::Turn, None, false))),
+            ("/v1internal:streamGenerateContent", Some((EndpointPurpose::Turn, None, true))),
+            ("/v1internal:countTokens", Some((EndpointPurpose::CountTokens, None, false))),
+            ("/v1internal:loadCodeAssist", None),
             ("/v1beta/models/m:embedContent", None),
             ("/v1beta/models/m", None),
-            ("/v1internal:streamGenerateContent", None),
         ];
         for (path, expected) in cases {
-            let found = endpoint(path).map(|found| (found.purpose, found.model.unwrap(), found.streaming.unwrap()));
+            let found = endpoint(path).map(|found| (found.purpose, found.model, found.streaming.unwrap()));
             assert_eq!(found, expected, "{path}");
         }
     }

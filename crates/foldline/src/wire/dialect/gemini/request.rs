@@ -23,6 +23,7 @@ use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     list_key: "contents",
+    envelope_keys: &["request", "generateContentRequest"],
     nested_fields: NESTED_FIELDS,
     parse_message,
     parse_string_input: None,

@@ -15,9 +15,13 @@ use crate::wire::response::{ApiError, Response, StopInfo, StopReason, without_em
 
 pub(crate) const RESPONSE: ResponseSyntax = ResponseSyntax {
     content_key: "candidates",
+    envelope_key: Some(ENVELOPE_KEY),
     parse_body: parse_response,
     new_stream: || Box::new(GeminiStream::default()),
 };
+
+/// The field of Code Assist that contains a response.
+pub(crate) const ENVELOPE_KEY: &str = "response";
 
 fn parse_response<'a>(body: &JsonObject<'a>) -> Response<'a> {
     let candidates = body.elements("candidates");
@@ -81,6 +85,8 @@ impl StreamParser for GeminiStream {
         builder: &mut ResponseBuilder,
         out: &mut Vec<StreamEvent>,
     ) {
+        let content = chunk.object(ENVELOPE_KEY);
+        let chunk = content.as_ref().unwrap_or(chunk);
         if let Some(error) = chunk.get_non_null("error") {
             return builder.record_error(ApiError::from_error_value(error, chunk), out);
         }

@@ -25,6 +25,7 @@ const OPAQUE_FIELDS: [&str; 4] = ["reasoning_details", "extra_content", "audio",
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     list_key: "messages",
+    envelope_keys: &[],
     nested_fields: NESTED_FIELDS,
     parse_message,
     parse_string_input: None,

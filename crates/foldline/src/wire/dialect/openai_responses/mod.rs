@@ -22,7 +22,11 @@ pub(crate) static DIALECT: Dialect = Dialect {
     error_ends_stream: true,
     // Codex: without the calls, reasoning would be the last item, which the provider rejects.
     keeps_failed_items: true,
-    endpoint: |path| has_versioned_end(path, "/responses").then(|| ConversationEndpoint::new(EndpointPurpose::Turn)),
+    // Azure has the path below /openai, with its version in the query.
+    endpoint: |path| {
+        let is_turn = has_versioned_end(path, "/responses") || path.ends_with("/openai/responses");
+        is_turn.then(|| ConversationEndpoint::new(EndpointPurpose::Turn))
+    },
     marks: DialectMarks {
         in_body: |body| {
             let has = |key: &str| body.get(key).is_some();

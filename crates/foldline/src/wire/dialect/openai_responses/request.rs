@@ -21,6 +21,7 @@ use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     list_key: "input",
+    envelope_keys: &[],
     nested_fields: NESTED_FIELDS,
     parse_message,
     parse_string_input: Some(parse_string_input),

@@ -19,6 +19,7 @@ use crate::wire::response::{ApiError, Response, StopInfo, without_empty_parts};
 
 pub(crate) const RESPONSE: ResponseSyntax = ResponseSyntax {
     content_key: "output",
+    envelope_key: None,
     parse_body: parse_response,
     new_stream: || Box::new(ResponsesStream::default()),
 };

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::wire::intercept::tests::*;
 
 /// Generates answers of up to four rounds: all but the last call only the hidden tool.
-fn answers() -> impl Strategy<Value = Vec<ScriptedResponse>> {
+pub(crate) fn answers() -> impl Strategy<Value = Vec<ScriptedResponse>> {
     let output = prop::sample::select(vec![
         ScriptedOutput::Reasoning("hm ", "s"),
         ScriptedOutput::Text("text "),
