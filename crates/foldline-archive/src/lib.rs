@@ -30,6 +30,7 @@ mod tenant;
 
 pub use crate::admin::delete::DeleteReport;
 pub use crate::admin::hold::LegalHold;
+pub use crate::admin::migrate::MigrateReport;
 pub use crate::admin::retention::{PruneReport, RetentionPolicy};
 pub use crate::admin::stats::{ArchiveStats, ToolStats};
 pub use crate::admin::transfer::{ExportReport, ImportReport};

@@ -43,6 +43,15 @@ pub trait ArchiveStore:
     /// Requests that everything written so far survives a power loss.
     fn request_sync(&self) -> SyncHandle;
 
+    /// Gives an archive without data the identity of another one, whose data is copied into it.
+    ///
+    /// # Errors
+    ///
+    /// If the store has data of an archive with another identity, or cannot be written.
+    fn adopt_identity(&self, _: &[u8]) -> Result<(), Error> {
+        Err(Error::new(ErrorKind::InvalidInput, "the target of a migration is an archive in PostgreSQL"))
+    }
+
     /// Returns whether the store answered last, without asking it.
     fn health(&self) -> StoreHealth {
         StoreHealth::default()

@@ -170,6 +170,18 @@ impl Database {
         Ok(identity)
     }
 
+    /// Replaces the identity of an archive without data.
+    pub(crate) fn adopt_identity(&self, identity: &[u8]) -> Result<(), Error> {
+        let sql = "UPDATE foldline.setting SET value = $1
+             WHERE name = 'identity' AND (value = $1 OR NOT EXISTS (SELECT 1 FROM foldline.namespace)) RETURNING 1";
+        if self.query(RowScope::Everything, WaitLimit::Request, sql, &[&identity])?.is_empty() {
+            let message = format!("{} has data of another archive; migrate into an empty database", self.location);
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.to_vec());
+        Ok(())
+    }
+
     fn known_identity(&self) -> Option<Vec<u8>> {
         self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -80,6 +80,11 @@ impl ArchiveStore for PostgresStore {
         self.database.identity()
     }
 
+    fn adopt_identity(&self, identity: &[u8]) -> Result<(), Error> {
+        self.database.check_writable()?;
+        self.database.adopt_identity(identity)
+    }
+
     fn generation(&self) -> u64 {
         self.database.generation()
     }

@@ -184,3 +184,39 @@ fn absent_database_fails_in_time() {
     assert!(begin.elapsed() < std::time::Duration::from_secs(5), "{:?}", begin.elapsed());
     assert!(archive.health().outage.is_some());
 }
+
+/// A file is copied with its identity, and a second run copies only what is new.
+#[test]
+fn file_migrates_and_continues() {
+    let database = database!();
+    let folder = tempfile::tempdir().unwrap();
+    let file = Archive::open(folder.path().join("archive.db")).unwrap();
+    let by_key = file.namespace_for_credential(b"sk-secret").unwrap();
+    let texts: Vec<Vec<u8>> = (0..60_u32).map(|at| at.to_le_bytes().repeat(700)).collect();
+    for namespace in [Namespace::local(), by_key.clone()] {
+        let from = file.tenant(&namespace).in_session("s-1");
+        from.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+        from.record_fact("cold", &[0, 255], b"payload").unwrap();
+    }
+    let target = database.open();
+    let mut done = 0;
+    let report = file.migrate_to(&target, |progress| done = progress.done_bytes).unwrap();
+    assert_eq!((report.added, report.existing, report.facts), (120, 0, 2));
+    assert_eq!((report.damaged, report.failed.len(), done), (0, 0, 2 * 60 * 2_800));
+    assert_eq!(target.namespace_for_credential(b"sk-secret").unwrap(), by_key);
+    for namespace in [Namespace::local(), by_key] {
+        let (from, to) = (file.tenant(&namespace), target.tenant(&namespace));
+        for text in &texts {
+            let handle = Handle::for_content(text);
+            assert_eq!(from.unfold(handle.as_str()).unwrap(), to.unfold(handle.as_str()).unwrap());
+        }
+        assert_eq!(to.in_session("s-1").facts().unwrap(), from.in_session("s-1").facts().unwrap());
+    }
+    file.tenant(&Namespace::local()).store(&[original(b"stored later")]).unwrap();
+    let again = file.migrate_to(&database.open(), |_| ()).unwrap();
+    assert_eq!((again.added, again.existing, again.facts), (1, 120, 0));
+    // Another file would change the namespaces of credentials.
+    let other = Archive::open(folder.path().join("other.db")).unwrap();
+    assert_eq!(other.migrate_to(&target, |_| ()).unwrap_err().kind(), &ErrorKind::InvalidInput);
+    assert_eq!(target.migrate_to(&other, |_| ()).unwrap_err().kind(), &ErrorKind::InvalidInput);
+}
