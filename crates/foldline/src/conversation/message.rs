@@ -131,6 +131,9 @@ pub struct ReasoningPart<'a> {
     /// Signature or encrypted content by which the provider verifies its own reasoning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<Cow<'a, str>>,
+    /// True if the provider withheld the text: the seal is then all there is (Anthropic's `redacted_thinking`).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub redacted: bool,
 }
 
 /// A call of a tool by the model.
@@ -386,7 +389,7 @@ impl<'a> Part<'a> {
 
     /// Creates reasoning without a seal.
     pub fn reasoning(text: impl Into<LazyText<'a>>) -> Self {
-        Part::Reasoning(ReasoningPart { text: text.into(), seal: None })
+        Part::Reasoning(ReasoningPart { text: text.into(), ..ReasoningPart::default() })
     }
 
     /// Returns the text if this is a text part.
@@ -402,7 +405,8 @@ impl<'a> Part<'a> {
         match self {
             Part::Text { text } => Part::Text { text: text.into_owned() },
             Part::Reasoning(reasoning) => {
-                Part::Reasoning(ReasoningPart { text: reasoning.text.into_owned(), seal: reasoning.seal.map(owned) })
+                let (text, seal) = (reasoning.text.into_owned(), reasoning.seal.map(owned));
+                Part::Reasoning(ReasoningPart { text, seal, redacted: reasoning.redacted })
             }
             Part::ToolCall(call) => Part::ToolCall(ToolCall {
                 id: owned(call.id),

@@ -94,7 +94,7 @@ impl SampleWriter<'_> {
                 ("thinking", SampleJson::text(text.clone())),
                 ("signature", SampleJson::text(seal.clone())),
             ]));
-            parts.push(Part::Reasoning(ReasoningPart { text: text.into(), seal: Some(seal.into()) }));
+            parts.push(Part::Reasoning(ReasoningPart { text: text.into(), seal: Some(seal.into()), redacted: false }));
         }
         if round.has_web_search {
             let id = self.next_id("srvtoolu_");

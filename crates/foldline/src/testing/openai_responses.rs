@@ -76,7 +76,11 @@ impl SampleWriter<'_> {
                 ("type", SampleJson::text("summary_text")),
                 ("text", SampleJson::text(text.clone())),
             ]);
-            let part = Part::Reasoning(ReasoningPart { text: text.clone().into(), seal: Some(seal.clone().into()) });
+            let part = Part::Reasoning(ReasoningPart {
+                text: text.clone().into(),
+                seal: Some(seal.clone().into()),
+                redacted: false,
+            });
             let fields =
                 vec![("summary", SampleJson::List(vec![summary])), ("encrypted_content", SampleJson::text(seal))];
             self.push_item("reasoning", "rs_", part, fields);

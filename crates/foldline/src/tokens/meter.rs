@@ -266,7 +266,11 @@ mod tests {
     fn hidden_reasoning_is_counted_by_its_signature() {
         let meter = meter("claude-opus-4-6");
         let reasoning = |text: &'static str, seal: Option<String>| {
-            meter.part(&Part::Reasoning(ReasoningPart { text: text.into(), seal: seal.map(Into::into) }))
+            meter.part(&Part::Reasoning(ReasoningPart {
+                text: text.into(),
+                seal: seal.map(Into::into),
+                redacted: false,
+            }))
         };
         assert_eq!(reasoning("", Some("A".repeat(1_600))), 300);
         assert_eq!(reasoning("short", Some("A".repeat(1_600))), 300);

@@ -140,7 +140,7 @@ impl CopilotChain {
         let seal = data.string("reasoningOpaque").or_else(|| data.string("encryptedContent"));
         let thought = data.text("reasoningText");
         if seal.is_some() || thought.is_some() {
-            parts.push(Part::Reasoning(ReasoningPart { text: thought.unwrap_or_default(), seal }));
+            parts.push(Part::Reasoning(ReasoningPart { text: thought.unwrap_or_default(), seal, redacted: false }));
         }
         if let Some(text) = data.text("content").filter(|text| !text.is_empty()) {
             parts.push(Part::text(text));

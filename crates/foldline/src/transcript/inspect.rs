@@ -135,9 +135,11 @@ impl<'a> AttachmentMap<'a> {
         let kind = block.string("type");
         match kind.as_deref() {
             Some("text") => Part::text(text("text")),
-            Some("reasoning") => {
-                Part::Reasoning(ReasoningPart { text: text("reasoning"), seal: block.string("signature") })
-            }
+            Some("reasoning") => Part::Reasoning(ReasoningPart {
+                text: text("reasoning"),
+                seal: block.string("signature"),
+                redacted: false,
+            }),
             Some("image") => {
                 let image = text("image");
                 let data = image.starts_with("data:").then(|| image.find(";base64,")).flatten();

@@ -246,7 +246,9 @@ fn reasoning_parts<'a>(event: &JsonObject<'a>) -> Vec<Part<'a>> {
         .iter()
         .map(|block| {
             let text = block.text("thinking").unwrap_or_default();
-            Part::Reasoning(ReasoningPart { text, seal: block.string("signature").or_else(|| block.string("data")) })
+            let signature = block.string("signature");
+            let redacted = signature.is_none() && block.get("data").is_some();
+            Part::Reasoning(ReasoningPart { text, seal: signature.or_else(|| block.string("data")), redacted })
         })
         .collect();
     if !signed.is_empty() {

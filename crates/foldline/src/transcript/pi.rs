@@ -165,9 +165,11 @@ fn parse_block<'a>(block: &JsonObject<'a>) -> Part<'a> {
     let kind = block.string("type");
     match kind.as_deref() {
         Some("text") => Part::text(text("text")),
-        Some("thinking") => {
-            Part::Reasoning(ReasoningPart { text: text("thinking").into(), seal: block.string("thinkingSignature") })
-        }
+        Some("thinking") => Part::Reasoning(ReasoningPart {
+            text: text("thinking").into(),
+            seal: block.string("thinkingSignature"),
+            redacted: false,
+        }),
         Some("toolCall") => {
             let arguments = block.get("arguments").map_or("{}", JsonValue::raw);
             Part::ToolCall(ToolCall::new(text("id"), text("name"), arguments))

@@ -18,6 +18,7 @@ pub(crate) mod format;
 pub(crate) mod intercept;
 pub(crate) mod json;
 pub(crate) mod json_array;
+pub(crate) mod messages;
 pub(crate) mod request;
 mod response;
 pub(crate) mod result;
@@ -39,6 +40,7 @@ pub use json::lexer::MAX_JSON_DEPTH;
 pub(crate) use json::scan::{JsonField, JsonObject, JsonValue, parse_document, string_values};
 pub use json::splice::RequestEdit;
 pub(crate) use json::string::encode;
+pub use messages::MessageWriter;
 pub use request::Request;
 pub(crate) use request::{parse_message, parse_tool};
 pub use response::overflow::{

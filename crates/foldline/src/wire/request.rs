@@ -228,6 +228,11 @@ impl<'a> Request<'a> {
         &self.conversation
     }
 
+    /// Returns the parsed conversation and drops the rest.
+    pub fn into_conversation(self) -> Conversation<'a> {
+        self.conversation
+    }
+
     /// Returns the JSON text of a top-level field.
     pub fn field(&self, key: &str) -> Option<&'a str> {
         self.top_level.get(key).map(JsonValue::raw)

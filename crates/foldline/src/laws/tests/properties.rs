@@ -35,7 +35,7 @@ fn arbitrary_conversations() -> impl Strategy<Value = Conversation<'static>> {
         3 => id().prop_map(|id| Part::call(id, "sh", "{}")),
         4 => id().prop_map(|id| Part::result(id, "ok")),
         2 => Just(Part::text("x")),
-        1 => Just(Part::Reasoning(ReasoningPart { text: "hm".into(), seal: Some("s".into()) })),
+        1 => Just(Part::Reasoning(ReasoningPart { text: "hm".into(), seal: Some("s".into()), redacted: false })),
     ];
     let role =
         select(vec![Role::User, Role::User, Role::Assistant, Role::Assistant, Role::Tool, Role::Tool, Role::System]);

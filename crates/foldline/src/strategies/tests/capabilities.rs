@@ -29,7 +29,7 @@ fn row_01_messages_consist_of_parts() {
         signature: Some("sig".into()),
         ..crate::conversation::ToolCall::new("c1", "read", "{}")
     };
-    let reasoning = ReasoningPart { text: "hm".into(), seal: Some("sealed".into()) };
+    let reasoning = ReasoningPart { text: "hm".into(), seal: Some("sealed".into()), redacted: false };
     let message = Message::new(
         Role::Assistant,
         vec![

@@ -9,7 +9,8 @@ use crate::strategies::*;
 const PROSE_OPTIONS: PruneLowEntropy = PruneLowEntropy { keep_last: 1, min_saved_bytes: 1 };
 
 fn reasoning_round(id: &str, seal: Option<&'static str>) -> [Message<'static>; 2] {
-    let reasoning = Part::Reasoning(ReasoningPart { text: "let me see".into(), seal: seal.map(Into::into) });
+    let reasoning =
+        Part::Reasoning(ReasoningPart { text: "let me see".into(), seal: seal.map(Into::into), redacted: false });
     [
         Message::new(Role::Assistant, vec![reasoning, Part::call(id.to_owned(), "sh", "{}")]),
         Message::new(Role::Tool, vec![Part::result(id.to_owned(), "ok")]),

@@ -7,6 +7,7 @@ use crate::wire::intercept::syntax::InterceptSyntax;
 use crate::wire::json::preview::ObjectPreview;
 use crate::wire::json::scan::JsonObject;
 use crate::wire::json::splice::EditSyntax;
+use crate::wire::messages::MessageSyntax;
 use crate::wire::request::RequestSyntax;
 use crate::wire::response::stream::ResponseSyntax;
 use crate::wire::result::ResultSyntax;
@@ -48,6 +49,7 @@ pub struct Dialect {
     pub(crate) response: ResponseSyntax,
     pub(crate) intercept: InterceptSyntax,
     pub(crate) compose: ComposeSyntax,
+    pub(crate) messages: MessageSyntax,
     pub(crate) errors: ErrorSyntax,
     pub(crate) rules: DialectRules,
 }

@@ -2,6 +2,7 @@
 
 mod compose;
 mod intercept;
+mod messages;
 pub(crate) mod request;
 mod response;
 mod rules;
@@ -34,6 +35,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     response: response::RESPONSE,
     intercept: intercept::INTERCEPT,
     compose: compose::COMPOSE,
+    messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
 };

@@ -85,12 +85,17 @@ fn parse_block<'a>(block: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part<'a>
     match kind.as_deref() {
         Some("thinking") => {
             let text = block.text("thinking").unwrap_or_default();
-            return fixed_part(Part::Reasoning(ReasoningPart { text, seal: block.string("signature") }));
+            return fixed_part(Part::Reasoning(ReasoningPart {
+                text,
+                seal: block.string("signature"),
+                redacted: false,
+            }));
         }
         Some("redacted_thinking") => {
             return fixed_part(Part::Reasoning(ReasoningPart {
                 text: LazyText::default(),
                 seal: block.string("data"),
+                redacted: true,
             }));
         }
         Some("tool_use") => {

@@ -140,7 +140,7 @@ fn parse_part<'a>(part: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part<'a>, 
     if let Some(value) = part.get("text").filter(|value| value.is_string()) {
         let text = value.text().unwrap_or_default();
         return match seal {
-            _ if is_thought(part) => fixed(Part::Reasoning(ReasoningPart { text, seal })),
+            _ if is_thought(part) => fixed(Part::Reasoning(ReasoningPart { text, seal, redacted: false })),
             // Text and signature are checked together.
             Some(_) => fixed(opaque_part(Some("signed_text".into()), None, part.value)),
             None => (Part::text(text), PartLayout::new(EditSlot::Text(value.span.into()), None)),

@@ -3,6 +3,7 @@
 mod call_tracker;
 mod compose;
 mod intercept;
+mod messages;
 pub(crate) mod request;
 mod response;
 mod rules;
@@ -38,6 +39,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     response: response::RESPONSE,
     intercept: intercept::INTERCEPT,
     compose: compose::COMPOSE,
+    messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
 };

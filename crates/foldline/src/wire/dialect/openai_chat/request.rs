@@ -19,9 +19,9 @@ use crate::wire::request::{CallIds, Request, RequestSyntax, parse_role, parse_to
 use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 /// Field names of readable reasoning on different servers.
-const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
+pub(crate) const REASONING_FIELDS: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_text"];
 /// Fields of an assistant message that are sent back unchanged or not at all (signatures, audio).
-const OPAQUE_FIELDS: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
+pub(crate) const OPAQUE_FIELDS: [&str; 4] = ["reasoning_details", "extra_content", "audio", "refusal"];
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     list_key: "messages",

@@ -3,6 +3,7 @@
 mod compose;
 mod intercept;
 mod item_tracker;
+mod messages;
 pub(crate) mod request;
 mod response;
 mod rules;
@@ -47,6 +48,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     response: response::RESPONSE,
     intercept: intercept::INTERCEPT,
     compose: compose::COMPOSE,
+    messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
 };

@@ -137,7 +137,7 @@ fn reasoning_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message
         Err(texts) => texts.join("\n").into(),
     };
     let mut builder = MessageBuilder::new(Role::Assistant, item, layout);
-    let part = Part::Reasoning(ReasoningPart { text, seal: item.string("encrypted_content") });
+    let part = Part::Reasoning(ReasoningPart { text, seal: item.string("encrypted_content"), redacted: false });
     builder.push(part, PartLayout::new(EditSlot::Fixed, None));
     builder.finish()
 }

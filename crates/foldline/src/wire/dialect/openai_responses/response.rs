@@ -216,7 +216,7 @@ impl ResponsesStream {
                 Part::Text { text } if !grew && !text.is_empty() => {
                     out.push(StreamEvent::TextDelta { at, text: text.into() });
                 }
-                Part::Reasoning(ReasoningPart { text, seal }) => {
+                Part::Reasoning(ReasoningPart { text, seal, .. }) => {
                     if !grew && !text.is_empty() {
                         out.push(StreamEvent::ReasoningDelta { at, text: text.into() });
                     }
