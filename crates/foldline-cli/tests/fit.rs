@@ -103,3 +103,20 @@ fn no_archive_flag_writes_no_handles_or_warnings() {
     assert_eq!(String::from_utf8(folded.stderr).unwrap(), "");
     assert!(!archive.exists());
 }
+
+/// One call stops as soon as it fits; a loop asks for room.
+#[test]
+fn fit_stops_just_under_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let (archive, stats) = (folder.path().join("archive.db"), folder.path().join("stats.json"));
+    let tokens = |arguments: &[&str]| {
+        let fixed = ["fit", "--budget", "12000", "--stats", stats.to_str().unwrap()];
+        run_foldline(&archive, &[&fixed[..], arguments].concat(), &request_body(30));
+        let stats: serde_json::Value = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
+        stats["tokens"].as_u64().unwrap()
+    };
+    let just_under = tokens(&[]);
+    assert!((10_800..=12_000).contains(&just_under), "{just_under}");
+    let with_room = tokens(&["--target", "0.55"]);
+    assert!(with_room <= 12_000 * 6 / 10, "{with_room}");
+}

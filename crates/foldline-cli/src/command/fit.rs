@@ -41,6 +41,11 @@ pub(crate) struct FitCommand {
     #[arg(long, value_name = "TOKENS")]
     budget: TokensArg,
 
+    /// Share of the budget to fold to, from 0.1 to 1: 1 stops as soon as the body fits; less leaves room for messages
+    /// that will be appended to the result.
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0, value_parser = parse_target)]
+    target: f64,
+
     /// Count and price for this model instead of the one in the body.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -78,6 +83,7 @@ Examples:
   foldline fit request.json --budget 32000 > smaller.json
   foldline fit --budget 32000 --explain < request.json > smaller.json
   foldline fit request.json --budget 8000 --policy tight --stats -
+  foldline fit request.json --budget 32000 --target 0.55   leave room for the next requests
 
 Policies:
   none       folds nothing; a body over the budget is an error
@@ -89,6 +95,11 @@ Exit codes:
   0  the body that was written fits
   2  the input is not a request body; it was written unchanged
   3  the body cannot fit; nothing was written, and standard error reports the smallest possible size";
+
+fn parse_target(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.1..=1.0).contains(share));
+    share.ok_or_else(|| format!("\"{text}\" is not a share of the budget; use a number from 0.1 to 1"))
+}
 
 impl FitCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
@@ -117,7 +128,8 @@ impl FitCommand {
         let meter = Meter::for_model(table, model);
         let mut options = FoldOptions::new(meter, Prices::for_model(table, model), self.budget.0)
             .with_rules(&LawProfile::for_model(format, model));
-        options.policy = self.policy.clone();
+        options.policy = self.policy.clone().once();
+        options.policy.target_ratio = self.target;
         let store: Option<Box<dyn OriginalStore>> = match ArchiveSettings::resolve(&layers) {
             _ if self.no_archive => None,
             Ok(settings) => Some(Box::new(settings)),

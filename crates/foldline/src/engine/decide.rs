@@ -36,7 +36,7 @@ impl FoldState {
         ledger: &Ledger,
         messages: &[Message<'_>],
     ) -> Option<Crease> {
-        if options.policy.crease_mode == CreaseMode::Never {
+        if matches!(options.policy.crease_mode, CreaseMode::Never | CreaseMode::Once) {
             return None;
         }
         let options = options_at(options, ledger, messages.len());

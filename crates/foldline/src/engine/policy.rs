@@ -57,6 +57,9 @@ pub enum CreaseMode {
     Forced,
     /// When the request is above the trigger ratio, or the crease is profitable.
     Profitable,
+    /// When the last request is above the trigger ratio. Earlier requests of the conversation are not decided, as if
+    /// they had been sent whole.
+    Once,
 }
 
 impl Policy {
@@ -98,6 +101,16 @@ impl Policy {
             keep_share: 0.3,
             space_value: 16.0,
             ..Self::balanced()
+        }
+    }
+
+    /// Returns the policy for a single request that no other follows: it folds just enough to fit the budget, and only
+    /// at the end of the conversation. A loop needs the room that the named policies leave, or it creases at every call.
+    #[must_use]
+    pub const fn once(self) -> Self {
+        match self.crease_mode {
+            CreaseMode::Never => self,
+            _ => Self { crease_mode: CreaseMode::Once, trigger_ratio: 1.0, target_ratio: 1.0, ..self },
         }
     }
 

@@ -129,7 +129,7 @@ impl CreaseSchedule {
             _ if over_budget || rendered > options.message_budget(policy.trigger_ratio) && has_grown => {
                 Some(Trigger::OverBudget)
             }
-            CreaseMode::Forced => None,
+            CreaseMode::Forced | CreaseMode::Once => None,
             CreaseMode::Profitable if self.old_tokens < min_old_tokens(rendered, options) => None,
             CreaseMode::Profitable if is_cold => Some(Trigger::ColdCache),
             CreaseMode::Profitable

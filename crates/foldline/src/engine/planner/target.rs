@@ -4,6 +4,7 @@
 //! is a share of the space that they leave.
 
 use crate::engine::planner::builder::PlanBuilder;
+use crate::engine::policy::CreaseMode;
 use crate::engine::segment::{Segment, SegmentKind};
 use crate::tokens::Tokens;
 
@@ -37,9 +38,11 @@ impl PlanBuilder<'_> {
         target.min(self.max_target())
     }
 
-    /// Returns the largest target that is far enough below the trigger.
+    /// Returns the largest target that is far enough below the trigger. After a single request there is no next trigger.
     pub(crate) fn max_target(&self) -> Tokens {
-        self.options.message_budget(self.options.policy.trigger_ratio - MIN_FREED_SHARE)
+        let policy = &self.options.policy;
+        let freed = if policy.crease_mode == CreaseMode::Once { 0.0 } else { MIN_FREED_SHARE };
+        self.options.message_budget(policy.trigger_ratio - freed)
     }
 
     /// Returns the tokens of a segment as currently rendered.
