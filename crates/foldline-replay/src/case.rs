@@ -23,9 +23,9 @@ use crate::edit::{self, EditAnchor};
 use crate::engine::SharedMessage;
 use crate::identifiers::{IdentifierClass, for_each_identifier};
 use crate::repeats::{self, RepeatedResult};
-use crate::text::{TextOrigin, for_each_text};
+use crate::text::{TextOrigin, for_each_text, joined_text};
 use crate::whole_strings::{for_each_whole_string, string_hash};
-use crate::{CorpusStats, artifact_trail, chat};
+use crate::{CorpusStats, artifact_trail};
 
 /// Number of newest messages of the full request that count as recent. An identifier that appears in none of them
 /// is distant: recency alone does not give it.
@@ -361,7 +361,7 @@ impl ReplayCase {
             }
         });
         if keys.len() > 1
-            && let Some(joined) = chat::joined_text(&message)
+            && let Some(joined) = joined_text(&message)
         {
             self.instructions_by_text.insert(xxh3_64(joined.as_bytes()), keys.into());
         }

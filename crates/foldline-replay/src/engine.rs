@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use foldline::conversation::ToolDefinition;
+use foldline::wire::Format;
 use foldline::{Handle, Message, Meter, Part, Prices};
 
 /// A message of the replayed conversation. Shared, because most of a rendering is the original.
@@ -15,6 +16,8 @@ pub type SharedMessage = Arc<Message<'static>>;
 /// Settings of a conversation that an engine receives at its start.
 #[derive(Clone, Debug)]
 pub struct EngineSetup {
+    /// The dialect of the session, whose laws a rendering must obey.
+    pub format: Format,
     /// Maximum tokens of a rendering.
     pub budget: u64,
     /// The model, if the recording names one.

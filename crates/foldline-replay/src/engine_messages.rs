@@ -1,104 +1,121 @@
-//! Conversion of messages to Chat Completions messages, for engines in other processes.
+//! Messages in the JSON of their own dialect, for engines in other processes.
 
-use foldline::conversation::MediaSource;
+use std::borrow::Cow;
+
+use foldline::wire::{Format, MessageWriter, Request};
 use foldline::{Message, Part, Role};
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
 
-/// Converts a message to one or more chat messages: results become separate messages before the
-/// rest of their message.
-pub(crate) fn to_chat_messages(message: &Message<'_>) -> Vec<Value> {
-    let mut out: Vec<Value> = message
-        .results()
-        .map(|result| {
-            let text = result.texts().collect::<Vec<_>>().join("\n");
-            json!({ "role": "tool", "tool_call_id": result.call_id, "content": text })
-        })
-        .collect();
-    let text = joined_text(message);
-    let reasoning: Vec<&str> = message.parts.iter().filter_map(reasoning_text).collect();
-    let calls: Vec<Value> = message
-        .calls()
-        .map(|call| {
-            let function = json!({ "name": call.name, "arguments": call.arguments.as_str() });
-            json!({ "id": call.id, "type": "function", "function": function })
-        })
-        .collect();
-    if !out.is_empty() && text.is_none() && calls.is_empty() && reasoning.is_empty() {
-        return out;
-    }
-    let role = match message.role {
-        Role::System => "system",
-        Role::Developer => "developer",
-        Role::Assistant => "assistant",
-        Role::Tool => "tool",
-        _ => "user",
-    };
-    let mut fields = Map::new();
-    fields.insert("role".to_owned(), role.into());
-    let content = if text.is_none() && !calls.is_empty() { Value::Null } else { text.unwrap_or_default().into() };
-    fields.insert("content".to_owned(), content);
-    if !reasoning.is_empty() {
-        fields.insert("reasoning_content".to_owned(), reasoning.join("\n").into());
-    }
-    if !calls.is_empty() {
-        fields.insert("tool_calls".to_owned(), calls.into());
-    }
-    out.push(Value::Object(fields));
-    out
+use crate::text::part_text;
+
+/// First character of the ids of calls that a dialect leaves without one.
+const SYNTHETIC_ID_MARK: char = '#';
+/// Prefix under which engines see such ids, so that messages can be read one by one.
+const ESCAPED_ID_PREFIX: &str = "~#";
+
+/// Writes messages for an engine.
+pub(crate) struct EngineMessages {
+    format: Format,
+    writer: MessageWriter,
 }
 
-/// Joins the texts of a message: chat messages of engines have no parts.
-pub(crate) fn joined_text(message: &Message<'_>) -> Option<String> {
-    let texts: Vec<&str> = message.parts.iter().filter_map(part_text).collect();
-    (!texts.is_empty()).then(|| texts.join("\n"))
-}
+impl EngineMessages {
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format, writer: MessageWriter::new(format) }
+    }
 
-fn part_text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
-    match part {
-        Part::Text { text } => Some(text),
-        Part::File(file) => match &file.source {
-            MediaSource::Text(text) => Some(text),
-            _ => Some("[file]"),
-        },
-        Part::Image(_) => Some("[image]"),
-        _ => None,
+    /// Returns a message as JSON. Parts that the dialect has no form for are written as texts.
+    pub(crate) fn write(&mut self, message: &Message<'_>) -> Result<Vec<Box<RawValue>>, foldline::Error> {
+        let message = with_ids(message, &|id| match id.strip_prefix(SYNTHETIC_ID_MARK) {
+            Some(rest) => format!("{ESCAPED_ID_PREFIX}{rest}").into(),
+            None => id.to_owned().into(),
+        });
+        self.writer.write(&message).or_else(|_| self.writer.write(&simplified(message)))
+    }
+
+    /// Reads messages that an engine returned.
+    pub(crate) fn read(&self, messages: &[&RawValue]) -> Result<Vec<Message<'static>>, foldline::Error> {
+        let texts: Vec<&str> = messages.iter().map(|message| message.get()).collect();
+        let body = format!("[{}]", texts.join(","));
+        let request = Request::parse(self.format, body.as_bytes())?;
+        let unescaped = |id: &str| match id.strip_prefix(ESCAPED_ID_PREFIX) {
+            Some(rest) => format!("{SYNTHETIC_ID_MARK}{rest}").into(),
+            None => id.to_owned().into(),
+        };
+        Ok(request.conversation().messages.iter().map(|message| with_ids(message, &unescaped)).collect())
     }
 }
 
-fn reasoning_text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
-    match part {
-        Part::Reasoning(reasoning) if !reasoning.text.is_empty() => Some(&reasoning.text),
-        _ => None,
+/// Returns a message with the ids of its calls and results mapped.
+fn with_ids(message: &Message<'_>, map: &dyn Fn(&str) -> Cow<'static, str>) -> Message<'static> {
+    let mut message = message.clone().into_owned();
+    for part in &mut message.parts {
+        match part {
+            Part::ToolCall(call) => call.id = map(&call.id),
+            Part::ToolResult(result) => result.call_id = map(&result.call_id),
+            _ => {}
+        }
+    }
+    message
+}
+
+/// Returns a message that every dialect can express: media are named, and reasoning has no seal.
+fn simplified(mut message: Message<'static>) -> Message<'static> {
+    if message.role == Role::Other {
+        message.role = Role::User;
+    }
+    for part in &mut message.parts {
+        match part {
+            Part::Reasoning(reasoning) => reasoning.seal = None,
+            Part::ToolResult(result) => result.content.iter_mut().for_each(name_media),
+            part => name_media(part),
+        }
+    }
+    message
+}
+
+fn name_media(part: &mut Part<'static>) {
+    if matches!(part, Part::Image(_) | Part::File(_)) {
+        *part = Part::text(part_text(part).unwrap_or_default().to_owned());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foldline::wire::{Format, Request};
+    use foldline::{ImagePart, ReasoningPart};
 
-    /// Converted messages are parsed back the same, so that an engine which changes nothing is recognized.
+    fn round_trip(format: Format, messages: &[Message<'static>]) -> Vec<Message<'static>> {
+        let mut engine_messages = EngineMessages::new(format);
+        let written: Vec<_> =
+            messages.iter().flat_map(|message| engine_messages.write(message).expect("writable")).collect();
+        let written: Vec<&RawValue> = written.iter().map(|json| &**json).collect();
+        engine_messages.read(&written).expect("readable")
+    }
+
+    /// Messages come back the same, so that an engine which changes nothing is recognized.
     #[test]
-    fn chat_messages_round_trip() {
-        let messages = [
-            Message::text(Role::System, "s"),
-            Message::text(Role::User, "u"),
-            Message::new(
-                Role::Assistant,
-                vec![Part::reasoning("hm"), Part::text("a"), Part::call("c", "sh", "{\"x\":1}")],
-            ),
-            Message::new(Role::Tool, vec![Part::result("c", "out\nput")]),
-            Message::new(Role::Assistant, vec![Part::call("d", "sh", "{}")]),
-        ];
-        let body = Value::Array(messages.iter().flat_map(to_chat_messages).collect()).to_string();
-        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
-        assert_eq!(request.conversation().messages, messages);
+    fn messages_round_trip_in_their_own_dialect() {
+        let messages = |results: Role| {
+            let sealed = ReasoningPart { text: "hm".into(), seal: Some("s".into()), redacted: false };
+            let thought = if results == Role::User { Part::Reasoning(sealed) } else { Part::reasoning("hm") };
+            [
+                Message::text(Role::User, "u"),
+                Message::new(Role::Assistant, vec![thought, Part::text("a"), Part::call("#sh.0", "sh", "{\"x\":1}")]),
+                Message::new(results, vec![Part::result("#sh.0", "out\nput")]),
+            ]
+        };
+        for (format, role) in
+            [(Format::OpenAiChat, Role::Tool), (Format::Anthropic, Role::User), (Format::Gemini, Role::User)]
+        {
+            assert_eq!(round_trip(format, &messages(role)), messages(role), "{format:?}");
+        }
     }
 
     #[test]
-    fn results_inside_a_user_message_become_messages() {
-        let message = Message::new(Role::User, vec![Part::result("c", "out"), Part::text("and now?")]);
-        let roles: Vec<_> = to_chat_messages(&message).into_iter().map(|message| message["role"].clone()).collect();
-        assert_eq!(roles, ["tool", "user"]);
+    fn inexpressible_parts_become_texts() {
+        let message = Message::new(Role::User, vec![Part::Image(ImagePart::default()), Part::text("see")]);
+        let again = round_trip(Format::Anthropic, &[message]);
+        assert_eq!(again, [Message::new(Role::User, vec![Part::text("[image]"), Part::text("see")])]);
     }
 }

@@ -1,7 +1,7 @@
 //! Engines in other processes: `replay --engine CMD`.
 //!
-//! The process uses the protocol of `foldline pipe` on its standard input and output, with Chat
-//! Completions messages. It serves one conversation after another, each started by `open`; as many
+//! The process uses the protocol of `foldline pipe` on its standard input and output, with messages in
+//! the session's own dialect. It serves one conversation after another, each started by `open`; as many
 //! processes run as conversations are replayed at a time. Its standard error is passed to
 //! the user.
 
@@ -10,14 +10,13 @@ use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foldline::Handle;
-use foldline::wire::{Format, Request};
+use foldline::{Handle, Part};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::chat::to_chat_messages;
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
+use crate::engine_messages::EngineMessages;
 
 /// An engine in other processes, started by a shell command.
 pub struct ExternalEngine {
@@ -39,6 +38,8 @@ struct EngineProcess {
     child: Child,
     input: BufWriter<ChildStdin>,
     output: BufReader<ChildStdout>,
+    /// Id of the last line.
+    last_id: u64,
 }
 
 impl ExternalEngine {
@@ -62,7 +63,7 @@ impl ExternalEngine {
             .map_err(|error| EngineError::Failed(format!("could not start `{}`: {error}", self.command)))?;
         let input = BufWriter::new(child.stdin.take().expect("its input is piped"));
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        Ok(EngineProcess { child, input, output })
+        Ok(EngineProcess { child, input, output, last_id: 0 })
     }
 }
 
@@ -85,7 +86,8 @@ impl ReplayEngine for ExternalEngine {
             .map_err(|error| EngineError::Failed(format!("a tool of the recording is not JSON: {error}")))?;
         let mut open = json!({
             "op": "open",
-            "format": Format::OpenAiChat.name(),
+            "format": setup.format.name(),
+            "laws": "ignore",
             "budget": setup.budget,
             "prices": { "read": setup.prices.read, "write": setup.prices.write, "output": setup.prices.output },
         });
@@ -95,19 +97,38 @@ impl ReplayEngine for ExternalEngine {
         if !tools.is_empty() {
             open["tools"] = json!(tools);
         }
-        process.send(&open)?;
-        Ok(Box::new(ExternalSession { process: Some(process), idle: Arc::clone(&self.idle) }))
+        if !setup.system.is_empty() {
+            open["system"] = setup.system.iter().filter_map(Part::as_text).collect::<Vec<_>>().join("\n").into();
+        }
+        process.send(open)?;
+        Ok(Box::new(ExternalSession {
+            process: Some(process),
+            idle: Arc::clone(&self.idle),
+            messages: EngineMessages::new(setup.format),
+        }))
     }
 }
 
 impl EngineProcess {
-    fn send(&mut self, line: &serde_json::Value) -> Result<(), EngineError> {
+    /// Sends a line with the next id.
+    fn send(&mut self, mut line: serde_json::Value) -> Result<(), EngineError> {
         let failed = |error| EngineError::Failed(format!("it stopped reading its input: {error}"));
-        serde_json::to_writer(&mut self.input, line).map_err(|error| failed(error.into()))?;
+        self.last_id += 1;
+        line["id"] = self.last_id.into();
+        serde_json::to_writer(&mut self.input, &line).map_err(|error| failed(error.into()))?;
         self.input.write_all(b"\n").map_err(failed)
     }
 
-    /// Reads the next line that answers a request, skipping mere acknowledgements.
+    /// Sends messages, byte for byte.
+    fn send_messages(&mut self, messages: &[Box<RawValue>]) -> Result<(), EngineError> {
+        self.last_id += 1;
+        let list = messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(",");
+        writeln!(self.input, r#"{{"op":"push","id":{},"messages":[{list}]}}"#, self.last_id)
+            .map_err(|error| EngineError::Failed(format!("it stopped reading its input: {error}")))
+    }
+
+    /// Reads the answer to the last line. Answers to the lines before it are skipped; an engine that repeats no ids may
+    /// leave out those.
     fn read_response(&mut self) -> Result<PipeResponse, EngineError> {
         self.input.flush().map_err(|error| EngineError::Failed(format!("it stopped reading its input: {error}")))?;
         let mut line = String::new();
@@ -121,7 +142,11 @@ impl EngineProcess {
             let answer: PipeResponse = serde_json::from_str(&line).map_err(|error| {
                 EngineError::Failed(format!("its line is not a valid answer ({error}): {}", truncated(&line)))
             })?;
-            if !answer.ok || answer.len.is_some() || answer.text.is_some() {
+            let is_awaited = match answer.id {
+                Some(id) => id == self.last_id,
+                None => answer.len.is_some() || answer.text.is_some(),
+            };
+            if !answer.ok || is_awaited {
                 return Ok(answer);
             }
         }
@@ -148,11 +173,13 @@ impl Drop for EngineProcess {
 struct ExternalSession {
     process: Option<EngineProcess>,
     idle: IdleProcesses,
+    messages: EngineMessages,
 }
 
 #[derive(Deserialize)]
 struct PipeResponse {
     ok: bool,
+    id: Option<u64>,
     #[serde(default)]
     creased: bool,
     #[serde(default)]
@@ -179,17 +206,22 @@ struct PipeErrorBody {
 
 impl EngineSession for ExternalSession {
     fn push(&mut self, messages: &[SharedMessage]) -> Result<(), EngineError> {
-        let messages: Vec<_> = messages.iter().flat_map(|message| to_chat_messages(message)).collect();
-        self.process()?.send(&json!({ "op": "push", "messages": messages }))
+        let mut written = Vec::new();
+        for message in messages {
+            let unwritable = |error| EngineError::Failed(format!("a message could not be sent to it: {error}"));
+            written.extend(self.messages.write(message).map_err(unwritable)?);
+        }
+        self.process()?.send_messages(&written)
     }
 
     fn request(&mut self) -> Result<RenderingDelta, EngineError> {
         let process = self.process()?;
-        process.send(&json!({ "op": "request" }))?;
+        process.send(json!({ "op": "request" }))?;
         let answer = process.read_response()?;
         match answer.len {
             Some(len) if answer.ok => {
-                Ok(RenderingDelta { changed: parse_messages(&answer.set)?, len, is_crease: answer.creased })
+                let changed = parse_messages(&self.messages, &answer.set)?;
+                Ok(RenderingDelta { changed, len, is_crease: answer.creased })
             }
             _ => Err(match answer.error {
                 Some(PipeErrorBody { floor: Some(floor), .. }) => EngineError::CannotFit { floor },
@@ -202,7 +234,7 @@ impl EngineSession for ExternalSession {
 
     fn unfold(&mut self, handle: Handle) -> Result<Option<Vec<u8>>, EngineError> {
         let process = self.process()?;
-        process.send(&json!({ "op": "unfold", "handle": handle.as_str() }))?;
+        process.send(json!({ "op": "unfold", "handle": handle.as_str() }))?;
         Ok(process.read_response()?.text.map(String::into_bytes))
     }
 }
@@ -220,17 +252,16 @@ impl Drop for ExternalSession {
     }
 }
 
-/// Parses the changed messages. An engine may answer with something other than chat messages.
-fn parse_messages(set: &[ChangedMessage]) -> Result<Vec<(usize, SharedMessage)>, EngineError> {
-    let texts: Vec<&str> = set.iter().map(|set| set.message.get()).collect();
-    let body = format!("[{}]", texts.join(","));
-    let request = Request::parse(Format::OpenAiChat, body.as_bytes())
+/// Parses the changed messages. An engine may answer with something other than messages.
+fn parse_messages(format: &EngineMessages, set: &[ChangedMessage]) -> Result<Vec<(usize, SharedMessage)>, EngineError> {
+    let json: Vec<&RawValue> = set.iter().map(|set| &*set.message).collect();
+    let messages = format
+        .read(&json)
         .map_err(|error| EngineError::Failed(format!("its messages could not be parsed: {error}")))?;
-    let messages = &request.conversation().messages;
     if messages.len() != set.len() {
-        return Err(EngineError::Failed("some of its messages are not chat messages".to_owned()));
+        return Err(EngineError::Failed("some of its messages are not messages of the dialect".to_owned()));
     }
-    Ok(set.iter().zip(messages).map(|(set, message)| (set.at, Arc::new(message.clone().into_owned()))).collect())
+    Ok(set.iter().zip(messages).map(|(set, message)| (set.at, Arc::new(message))).collect())
 }
 
 fn truncated(line: &str) -> String {

@@ -1,5 +1,7 @@
 //! Scoring of one engine over one conversation.
 
+use std::collections::BTreeMap;
+
 use foldline::{Handle, Prices};
 use rustc_hash::FxHashSet;
 use serde::Serialize;
@@ -7,7 +9,7 @@ use serde::Serialize;
 use crate::case::{ContextNeed, RecordedCall, ReplayCase, TextPosition};
 use crate::engine::{EngineError, EngineSession, EngineSetup, ReplayEngine};
 use crate::rendering::{SentTokens, TrackedRendering};
-use crate::validity::count_new_violations;
+use crate::validity::new_violations;
 
 /// The window sizes for which fitting calls are counted, in tokens.
 pub const WINDOW_TOKENS: [u64; 5] = [8_000, 16_000, 32_000, 64_000, 128_000];
@@ -115,6 +117,8 @@ pub struct ReplayScore {
     pub unfolded: HitRatio,
     /// Law violations of renderings that the full requests do not have, checked at creases and at the end.
     pub laws_broken: u64,
+    /// The same violations by the name of the law.
+    pub violations_by_law: BTreeMap<&'static str, u64>,
     /// Recall of the artifact trail against that of the full request, at every eighth call.
     pub trail_recall: HitRatio,
     /// Precision of the artifact trail against that of the full request.
@@ -142,7 +146,7 @@ impl ReplayScore {
         self.complete_actions.add(other.complete_actions);
         self.edits_that_apply.add(other.edits_that_apply);
         self.instructions_kept.add(other.instructions_kept);
-        self.laws_broken += other.laws_broken;
+        self.record_violations(&other.violations_by_law);
         self.invented_bytes += other.invented_bytes;
         self.unfolded.add(other.unfolded);
         self.trail_recall.add(other.trail_recall);
@@ -227,6 +231,7 @@ pub fn replay(
     prices: Prices,
 ) -> Result<ReplayRun, EngineError> {
     let setup = EngineSetup {
+        format: case.format,
         budget,
         model: case.model.clone(),
         prices,
@@ -271,7 +276,7 @@ pub fn replay(
         // Between creases a rendering only grows by the recorded messages.
         let at_end = index + 1 == case.calls.len();
         if at_end || (sent.is_crease && score.creases <= MAX_LAW_CHECKS) {
-            score.laws_broken += count_new_violations(case, call.start, rendering.messages());
+            score.record_violations(&new_violations(case, call.start, rendering.messages()));
         }
         if (case.calls.len() - 1 - index).is_multiple_of(TRAIL_INTERVAL_CALLS) {
             let (full, rendered) = (trail.advance_to(call.start), rendering.artifact_trail());
@@ -296,6 +301,13 @@ pub fn replay(
 }
 
 impl ReplayScore {
+    fn record_violations(&mut self, violations: &BTreeMap<&'static str, u64>) {
+        for (law, count) in violations {
+            self.laws_broken += count;
+            *self.violations_by_law.entry(law).or_default() += count;
+        }
+    }
+
     /// Records a refused request: it is sent in full, and all needed context counts as missing.
     fn record_refusal(&mut self, call: &RecordedCall, tokens: u64) {
         self.refused += 1;

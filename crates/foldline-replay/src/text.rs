@@ -154,6 +154,25 @@ pub(crate) fn without_line_numbers(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
+/// Joins the texts of a message, as engines without parts do.
+pub(crate) fn joined_text(message: &Message<'_>) -> Option<String> {
+    let texts: Vec<&str> = message.parts.iter().filter_map(part_text).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}
+
+/// Returns the text of a part; media are named.
+pub(crate) fn part_text<'a>(part: &'a Part<'_>) -> Option<&'a str> {
+    match part {
+        Part::Text { text } => Some(text),
+        Part::File(file) => match &file.source {
+            MediaSource::Text(text) => Some(text),
+            _ => Some("[file]"),
+        },
+        Part::Image(_) => Some("[image]"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

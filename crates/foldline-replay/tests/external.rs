@@ -14,9 +14,10 @@ for line in sys.stdin:
     ask = json.loads(line)
     if ask["op"] == "open":
         messages, sent = [], []
-        print(json.dumps({"ok": True}))
+        print(json.dumps({"ok": True, "id": ask["id"]}))
     elif ask["op"] == "push":
         messages += ask["messages"]
+        print(json.dumps({"ok": True, "id": ask["id"]}))
     elif ask["op"] == "request":
         now = []
         for at, message in enumerate(messages):
@@ -27,7 +28,23 @@ for line in sys.stdin:
         set_ = [{"at": at, "message": it} for at, it in enumerate(now) if at >= len(sent) or sent[at] != it]
         creased = any(it["at"] < len(sent) for it in set_)
         sent = now
-        print(json.dumps({"ok": True, "tokens": 0, "creased": creased, "set": set_, "len": len(now)}))
+        print(json.dumps({"ok": True, "id": ask["id"], "tokens": 0, "creased": creased, "set": set_, "len": len(now)}))
+    sys.stdout.flush()
+"#;
+
+/// An engine that changes nothing, and answers only what it must.
+const ECHO_ENGINE: &str = r#"
+import json, sys
+for line in sys.stdin:
+    ask = json.loads(line)
+    if ask["op"] == "open":
+        messages, sent = [], 0
+    elif ask["op"] == "push":
+        messages += ask["messages"]
+    elif ask["op"] == "request":
+        set_ = [{"at": at, "message": messages[at]} for at in range(sent, len(messages))]
+        sent = len(messages)
+        print(json.dumps({"ok": True, "creased": False, "set": set_, "len": sent}))
     sys.stdout.flush()
 "#;
 
@@ -46,7 +63,10 @@ fn sample_case() -> ReplayCase {
             json!({ "role": "tool", "tool_call_id": id, "content": format!("words of round_{round}_x\n").repeat(20) }),
         );
     }
-    let line = json!({ "id": "one", "source": "test", "messages": messages }).to_string();
+    read_case(&json!({ "id": "one", "source": "test", "messages": messages }).to_string())
+}
+
+fn read_case(line: &str) -> ReplayCase {
     let mut reader = TranscriptReader::new("test", line.as_bytes()).expect("a valid recording");
     let recording = reader.next().expect("one recording").expect("readable");
     ReplayCase::new(recording, &CorpusStats::default(), &Meter::for_model(ModelTable::builtin(), Some("gpt-4o")))
@@ -72,6 +92,70 @@ fn external_engine_is_scored_like_an_internal_one() {
     assert_eq!(cut.instructions_kept.ratio(), 1.0, "a message of two texts is sent as one");
     // The same process serves the next conversation, from its beginning.
     assert_eq!(run_engine(&case, &engine).unwrap().score.tokens, cut.tokens);
+}
+
+/// A session in each dialect, with everything that is special in it.
+fn session_in_its_dialect(format: &str) -> String {
+    let image = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let (list, messages, model) = match format {
+        "anthropic" => {
+            let source = json!({ "type": "base64", "media_type": "image/png", "data": image });
+            let mut messages = vec![json!({ "role": "user", "content": [
+                { "type": "text", "text": "go" }, { "type": "image", "source": source },
+            ] })];
+            for round in 0..12 {
+                let id = format!("toolu_{round}");
+                messages.push(json!({ "role": "assistant", "content": [
+                    { "type": "thinking", "thinking": "hm", "signature": "sig" },
+                    { "type": "tool_use", "id": id, "name": "sh", "input": { "z": round, "a": "b" } },
+                ] }));
+                messages.push(json!({ "role": "user", "content": [
+                    { "type": "tool_result", "tool_use_id": id, "content": [{ "type": "text", "text": "out" }] },
+                ] }));
+            }
+            ("messages", messages, "claude-opus-4-6")
+        }
+        _ => {
+            let mut items = vec![json!({ "type": "message", "role": "user", "content": "go" })];
+            for round in 0..12 {
+                let id = format!("call_{round}");
+                items.push(json!({ "type": "reasoning", "summary": [], "encrypted_content": "gAAA" }));
+                items.push(
+                    json!({ "type": "custom_tool_call", "call_id": id, "name": "apply_patch", "input": "*** x" }),
+                );
+                items.push(json!({ "type": "custom_tool_call_output", "call_id": id, "output": "Success" }));
+            }
+            ("input", items, "gpt-5.2")
+        }
+    };
+    json!({ "model": model, list: messages }).to_string()
+}
+
+/// An engine receives the dialect of the session, so one that changes nothing breaks no law and sends the same tokens.
+#[test]
+fn echo_engine_breaks_no_law_in_any_dialect() {
+    let Some(engine) = python_engine(ECHO_ENGINE) else { return };
+    for format in ["anthropic", "openai-responses"] {
+        let case = read_case(&session_in_its_dialect(format));
+        let full = replay(&case, &baselines::BASELINES[0], 100_000, prices()).unwrap().score;
+        let echo = run_engine(&case, &engine).unwrap().score;
+        assert_eq!((echo.calls, echo.tokens), (full.calls, full.tokens), "{format}");
+        assert_eq!((echo.laws_broken, echo.unannounced, echo.invented_bytes), (0, 0, 0), "{format}");
+        assert!(echo.calls >= 12, "{format}");
+    }
+}
+
+/// The broken law is named.
+#[test]
+fn law_that_an_engine_breaks_is_named() {
+    let dropping = ECHO_ENGINE.replace(
+        "messages += ask[\"messages\"]",
+        "messages += [m for m in ask[\"messages\"] if m.get(\"role\") != \"tool\"]",
+    );
+    let Some(engine) = python_engine(&dropping) else { return };
+    let score = run_engine(&sample_case(), &engine).unwrap().score;
+    assert!(score.laws_broken > 0);
+    assert_eq!(score.violations_by_law.keys().collect::<Vec<_>>(), [&"call-answered"]);
 }
 
 #[test]

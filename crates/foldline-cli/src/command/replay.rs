@@ -335,7 +335,8 @@ fn format_violations(it: &EngineSummary) -> Option<String> {
     ];
     let lines: Vec<String> =
         faults.iter().filter(|(count, _)| *count > 0).map(|(count, fault)| format!("{count} {fault}")).collect();
-    (!lines.is_empty()).then(|| format!("{}: {}\n", it.name, lines.join(", ")))
+    let by_law = it.score.violations_by_law.iter().map(|(law, count)| format!("  {count} {law}\n"));
+    (!lines.is_empty()).then(|| format!("{}: {}\n{}", it.name, lines.join(", "), by_law.collect::<String>()))
 }
 
 fn summary_table(summaries: &[EngineSummary]) -> Table {
