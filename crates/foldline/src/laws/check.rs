@@ -47,8 +47,18 @@ pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
 /// Returns the violations that can be found without the request: pairing, roles, empty texts,
 /// arguments. Trailing calls that still wait for their results are not violations.
 pub fn check_conversation(conversation: &Conversation<'_>, profile: &LawProfile) -> Vec<LawViolation> {
+    check_messages(conversation, profile, TrailingCalls::InFlight)
+}
+
+/// Returns the violations that can be found without the request, for messages that are about to be sent: like
+/// [`check_conversation`], but a call without a result is a violation also at the end.
+pub fn check_before_sending(conversation: &Conversation<'_>, profile: &LawProfile) -> Vec<LawViolation> {
+    check_messages(conversation, profile, TrailingCalls::Unanswered)
+}
+
+fn check_messages(conversation: &Conversation<'_>, profile: &LawProfile, calls: TrailingCalls) -> Vec<LawViolation> {
     let mut findings = ViolationCollector { profile, violations: Vec::new() };
-    pairing::check(conversation, TrailingCalls::InFlight, &mut findings);
+    pairing::check(conversation, calls, &mut findings);
     roles::check(conversation, &mut findings);
     text::check_conversation(conversation, &mut findings);
     arguments::check(conversation, &mut findings);

@@ -27,7 +27,7 @@ mod text;
 mod tools;
 mod violation;
 
-pub use check::{check, check_conversation};
+pub use check::{check, check_before_sending, check_conversation};
 pub use compare::{RewriteContext, ThinkingTreatment, compare};
 pub use cuts::{CutPoints, free_cuts};
 pub use law::{Law, LawTopic};

@@ -1,42 +1,50 @@
 //! `foldline pipe`: the engine as a sidecar on standard input and output.
+//!
+//! This file has the command and the protocol: every input line gets exactly one answer. `session` has the conversation.
+
+mod session;
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::conversation::ToolDefinition;
-use foldline::engine::{JsonMessage, JsonSession};
-use foldline::laws::LawProfile;
-use foldline::models::PriceTable;
-use foldline::tokens::Tokens;
+use foldline::laws::LawViolation;
 use foldline::wire::Format;
-use foldline::{ErrorKind, FoldOptions, Handle, Meter, ModelTable, Policy, Prices};
+use foldline::{ErrorKind, Policy, Tokens};
+use foldline_archive::{AccessMode, TenantArchive};
+use foldline_server::proxy::UNFOLD_TOOL;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::settings::flags::{ModelGroups, SettingFlags};
+use crate::command::pipe::session::{OpenParams, PipeDefaults, PipeSession, PushParams, UnfoldParams};
+use crate::settings::archive::ArchiveSettings;
+use crate::settings::flags::{FoldGroups, SettingFlags};
+use crate::settings::layers::SettingLayers;
 use crate::settings::models;
+use crate::settings::table::ARCHIVE;
+use crate::units::TokensArg;
 
 /// Drive the engine over a growing conversation, one JSON object per line
 ///
 /// Any language can use the engine without sending the conversation again: open a session, push messages in the
 /// provider's own JSON, and request the rendering before each call to the model. The answer contains only the
 /// messages that changed. Terms are explained in docs/glossary.md.
+///
+/// Originals are kept in memory, so a handle resolves until the next `open` or the end of the process. With --archive
+/// they are stored before each answer, and every handle resolves also later.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct PipeCommand {
-    /// Maximum tokens per request, if `open` does not set it.
-    #[arg(long, value_name = "N")]
-    budget: Option<u64>,
+    /// Maximum tokens per request, if `open` does not set it: 32000, 32k or 1M. Without either it is the budget of the
+    /// model's window.
+    #[arg(long, value_name = "TOKENS")]
+    budget: Option<TokensArg>,
 
     /// Count and price for this model, if `open` does not set one.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-
-    #[command(flatten)]
-    settings: SettingFlags<ModelGroups>,
 
     /// A price table (anthropic-5m, openai, local, ..), if `open` does not set one.
     #[arg(long, value_name = "NAME")]
@@ -45,27 +53,40 @@ pub(crate) struct PipeCommand {
     /// Fold policy: none, lossless, balanced or tight.
     #[arg(long, value_name = "NAME", default_value = "balanced")]
     policy: Policy,
+
+    #[command(flatten)]
+    settings: SettingFlags<FoldGroups>,
 }
 
 const HELP: &str = r#"Input lines and their answers:
-  {"op":"open","format":"openai-chat","budget":32000,"model":"gpt-4o","tools":[..]}
+  {"op":"open","format":"openai-chat","budget":32000,"model":"gpt-4o","tools":[..],"id":1}
+      {"ok":true,"id":1,"budget":32000}
   {"op":"push","messages":[{..},..]}
+      {"ok":true,"messages":41}
   {"op":"request"}
       {"ok":true,"tokens":12345,"received_tokens":40321,"creased":true,
        "set":[{"at":7,"message":{..}},..],"len":41}
-  {"op":"unfold","handle":"7k3q9p2m4x1c"}
+  {"op":"unfold","handle":"7k3q9p2m4x1c"}     also "lines":"10..20", "grep":"error", "page":1
       {"ok":true,"text":".."}
-An error is {"ok":false,"error":{"kind":"cannot_fit","floor":..,"budget":..,"message":".."}};
-the conversation is unchanged and the next line is read.
+  {"op":"tools"}                              the unfold tool, in the format of the session
+      {"ok":true,"tools":[{..}]}
+Every line gets exactly one answer, in order, with the "id" of the line if it has one. An error is
+{"ok":false,"error":{"kind":"cannot_fit","floor":..,"budget":..,"message":".."}}; the conversation
+is unchanged and the next line is read.
 
 `set` contains the changed and new messages by their position in the rendering, `len` its length
-after the change. Without "creased":true no message that was sent before has changed."#;
+after the change. Without "creased":true no message that was sent before has changed. A request
+whose messages break a law of the provider, such as a call without its result, is an error of kind
+law_broken; "laws":"ignore" in `open` turns the check off. docs/reference/laws.md lists the laws."#;
 
-/// Operation of an input line. The other fields are parsed once it is known: an enum tagged by `op` would parse the
-/// messages, and their original bytes are needed.
+/// Operation and id of an input line. The other fields are parsed once the operation is known: an enum tagged by `op`
+/// would parse the messages, and their original bytes are needed.
 #[derive(Deserialize)]
-struct PipeRequest {
-    op: PipeOp,
+struct PipeRequest<'a> {
+    #[serde(borrow, default)]
+    op: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -75,37 +96,12 @@ enum PipeOp {
     Push,
     Request,
     Unfold,
+    Tools,
 }
 
 #[derive(Deserialize)]
-struct PushParams<'a> {
-    #[serde(borrow)]
-    messages: &'a RawValue,
-}
-
-#[derive(Deserialize)]
-struct UnfoldParams {
-    handle: String,
-}
-
-#[derive(Deserialize)]
-struct OpenParams<'a> {
+struct ToolsParams {
     format: Option<Format>,
-    budget: Option<Tokens>,
-    model: Option<String>,
-    prices: Option<PriceChoice>,
-    policy: Option<String>,
-    #[serde(borrow, default)]
-    tools: Vec<&'a RawValue>,
-    /// Instructions outside the messages.
-    system: Option<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum PriceChoice {
-    Named(String),
-    Given { read: f64, write: f64, output: f64 },
 }
 
 /// Error answer.
@@ -113,11 +109,29 @@ struct PipeError {
     kind: &'static str,
     message: String,
     floor_and_budget: Option<(Tokens, Tokens)>,
+    law: Option<&'static str>,
 }
 
 impl PipeError {
     fn new(kind: &'static str, message: impl ToString) -> Self {
-        Self { kind, message: message.to_string(), floor_and_budget: None }
+        Self { kind, message: message.to_string(), floor_and_budget: None, law: None }
+    }
+
+    /// Creates the error for messages that break a law.
+    fn law_broken(violation: &LawViolation) -> Self {
+        Self { law: Some(violation.law.name()), ..Self::new("law_broken", violation) }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut object = json!({ "kind": self.kind, "message": self.message });
+        if let Some((floor, budget)) = self.floor_and_budget {
+            object["floor"] = floor.into();
+            object["budget"] = budget.into();
+        }
+        if let Some(law) = self.law {
+            object["law"] = law.into();
+        }
+        object
     }
 }
 
@@ -130,124 +144,103 @@ impl From<foldline::Error> for PipeError {
             ErrorKind::NotARequest => ("not_a_message", None),
             _ => ("failed", None),
         };
-        Self { kind, message: error.to_string(), floor_and_budget }
+        Self { floor_and_budget, ..Self::new(kind, error) }
     }
 }
 
 impl PipeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let table = models::model_table(&self.settings.load()?)?;
-        let mut session = None;
+        let layers = self.settings.load()?;
+        let mut pipe = PipeState {
+            defaults: PipeDefaults {
+                table: models::model_table(&layers)?.into_owned(),
+                budget: self.budget.map(|budget| budget.0),
+                model: self.model,
+                prices: self.prices,
+                policy: self.policy,
+            },
+            archive: open_archive(&layers)?,
+            session: None,
+        };
+        pipe.defaults.check()?;
         let mut out = stdout().lock();
-        for line in stdin().lock().lines() {
+        for line in stdin().lock().split(b'\n') {
             let line = line.context("could not read standard input")?;
-            if line.trim().is_empty() {
-                continue;
-            }
-            let answer = match self.handle_line(&line, &table, &mut session) {
-                Ok(Some(answer)) => answer,
-                Ok(None) => continue,
-                Err(error) => {
-                    let mut object = json!({ "kind": error.kind, "message": error.message });
-                    if let Some((floor, budget)) = error.floor_and_budget {
-                        object["floor"] = floor.into();
-                        object["budget"] = budget.into();
-                    }
-                    json!({ "ok": false, "error": object }).to_string()
-                }
-            };
+            let answer = pipe.answer_line(&line);
             writeln!(out, "{answer}").and_then(|()| out.flush()).context("could not write to standard output")?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    fn handle_line(
-        &self,
-        line: &str,
-        table: &ModelTable,
-        session: &mut Option<JsonSession>,
-    ) -> Result<Option<String>, PipeError> {
+/// Opens the archive if a flag, variable or settings file names one.
+fn open_archive(layers: &SettingLayers) -> Result<Option<TenantArchive>> {
+    if layers.path(&ARCHIVE).is_none() {
+        return Ok(None);
+    }
+    let settings = ArchiveSettings::resolve(layers)?;
+    let archive = settings.open(AccessMode::ReadWrite).context("the archive could not be opened")?;
+    Ok(Some(archive.tenant(&settings.namespace)))
+}
+
+/// The state between lines.
+struct PipeState {
+    defaults: PipeDefaults,
+    archive: Option<TenantArchive>,
+    session: Option<PipeSession>,
+}
+
+impl PipeState {
+    /// Returns the answer to a line, as one line of JSON.
+    fn answer_line(&mut self, line: &[u8]) -> String {
+        let not_a_line = |error: &dyn ToString| PipeError::new("bad_line", error.to_string());
+        let parsed = std::str::from_utf8(line)
+            .map_err(|error| not_a_line(&error))
+            .and_then(|line| Ok((line, serde_json::from_str(line).map_err(|error| not_a_line(&error))?)));
+        let (id, fields) = match parsed {
+            Ok((line, PipeRequest { op, id })) => (id, self.run_operation(line, op)),
+            Err(error) => (None, Err(error)),
+        };
+        let id = id.map_or_else(String::new, |id| format!(r#","id":{id}"#));
+        match fields {
+            Ok(fields) if fields.is_empty() => format!(r#"{{"ok":true{id}}}"#),
+            Ok(fields) => format!(r#"{{"ok":true{id},{fields}}}"#),
+            Err(error) => format!(r#"{{"ok":false{id},"error":{}}}"#, error.to_json()),
+        }
+    }
+
+    /// Runs an operation. Returns the fields of its answer.
+    fn run_operation(&mut self, line: &str, op: Option<&RawValue>) -> Result<String, PipeError> {
         fn read<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, PipeError> {
             serde_json::from_str(line).map_err(|error| PipeError::new("bad_line", error))
         }
-        let PipeRequest { op } = read(line)?;
-        if let PipeOp::Open = op {
-            *session = Some(self.open_session(&read(line)?, table)?);
-            return Ok(None);
-        }
-        let Some(session) = session else {
-            return Err(PipeError::new("not_open", "no open conversation; send {\"op\":\"open\"} first"));
-        };
+        let op = op.ok_or_else(|| PipeError::new("bad_line", "the field \"op\" is missing"))?;
+        let op: PipeOp = read(op.get())?;
         match op {
-            PipeOp::Open => Ok(None),
-            PipeOp::Push => {
-                session.push(read::<PushParams<'_>>(line)?.messages.get()).map(|()| None).map_err(PipeError::from)
+            PipeOp::Open => {
+                let session = PipeSession::open(&read::<OpenParams<'_>>(line)?, &self.defaults)?;
+                let fields = format!(r#""budget":{}"#, session.budget());
+                self.session = Some(session);
+                Ok(fields)
             }
-            PipeOp::Request => render_request(session).map(Some),
+            PipeOp::Tools => {
+                let stated = read::<ToolsParams>(line)?.format;
+                let format = stated.or(self.session.as_ref().map(PipeSession::format)).unwrap_or(Format::OpenAiChat);
+                Ok(format!(r#""tools":[{}]"#, UNFOLD_TOOL.declaration(format)))
+            }
+            PipeOp::Push => self.session()?.push(&read::<PushParams<'_>>(line)?.messages),
+            PipeOp::Request => {
+                let archive = self.archive.clone();
+                self.session()?.render_request(archive.as_ref())
+            }
             PipeOp::Unfold => {
-                let handle: Handle = read::<UnfoldParams>(line)?
-                    .handle
-                    .parse()
-                    .map_err(|error| PipeError::new("not_a_handle", error))?;
-                let bytes = session.unfold(handle);
-                let bytes = bytes
-                    .ok_or_else(|| PipeError::new("unknown_handle", "no fold of this conversation has this handle"))?;
-                Ok(Some(json!({ "ok": true, "text": String::from_utf8_lossy(&bytes) }).to_string()))
+                session::unfold(self.session.as_ref(), self.archive.as_ref(), &read::<UnfoldParams>(line)?)
             }
         }
     }
 
-    fn open_session(&self, open: &OpenParams<'_>, table: &ModelTable) -> Result<JsonSession, PipeError> {
-        let format = open.format.unwrap_or(Format::OpenAiChat);
-        let model = open.model.as_deref().or(self.model.as_deref());
-        let meter = Meter::for_model(table, model);
-        let budget = open
-            .budget
-            .or(self.budget)
-            .unwrap_or_else(|| foldline::tokens::Budget::for_model(meter.row(), None, &meter).tokens);
-        let mut prices = Prices::for_model(table, model);
-        let named = |name: &str| {
-            let prices = PriceTable::builtin().get(name);
-            prices.ok_or_else(|| PipeError::new("unknown_prices", format!("unknown price table \"{name}\"")))
-        };
-        match (&open.prices, &self.prices) {
-            (Some(PriceChoice::Named(name)), _) | (None, Some(name)) => prices = named(name)?,
-            (Some(PriceChoice::Given { read, write, output }), _) => {
-                (prices.read, prices.write, prices.output) = (*read, *write, *output);
-            }
-            (None, None) => {}
-        }
-        let mut options = FoldOptions::new(meter, prices, budget).with_rules(&LawProfile::for_model(format, model));
-        options.policy = match &open.policy {
-            Some(name) => name.parse().map_err(|error: String| PipeError::new("unknown_policy", error))?,
-            None => self.policy.clone(),
-        };
-        options.handles = true;
-        let tool = |tool: &&RawValue| ToolDefinition { name: "".into(), definition: tool.get().to_owned().into() };
-        let tools: Vec<ToolDefinition<'_>> = open.tools.iter().map(tool).collect();
-        let system = open.system.as_ref().map(|system| foldline::Part::text(system.to_string())).into_iter().collect();
-        let overhead = foldline::Conversation { tools, system, ..foldline::Conversation::default() };
-        Ok(JsonSession::new(format, options.with_overhead_of(&overhead)))
+    fn session(&mut self) -> Result<&mut PipeSession, PipeError> {
+        let not_open = || PipeError::new("not_open", "no open conversation; send {\"op\":\"open\"} first");
+        self.session.as_mut().ok_or_else(not_open)
     }
-}
-
-/// Returns the answer to a request: the messages that changed, by their position.
-fn render_request(session: &mut JsonSession) -> Result<String, PipeError> {
-    let rendering = session.plan_request()?;
-    let message = |message| match message {
-        JsonMessage::Unchanged(index) => session.raw_message(index).unwrap_or_default().to_owned(),
-        JsonMessage::Edited { json, .. } | JsonMessage::Note { json } => json,
-    };
-    let set: Vec<String> = (rendering.first..)
-        .zip(rendering.messages.into_iter().map(message))
-        .map(|(at, message)| format!(r#"{{"at":{at},"message":{message}}}"#))
-        .collect();
-    Ok(format!(
-        r#"{{"ok":true,"tokens":{},"received_tokens":{},"creased":{},"set":[{}],"len":{}}}"#,
-        rendering.tokens,
-        rendering.received_tokens,
-        rendering.creased,
-        set.join(","),
-        rendering.len
-    ))
 }

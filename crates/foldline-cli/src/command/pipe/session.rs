@@ -1,0 +1,324 @@
+//! The conversation of `foldline pipe`: messages in the provider's JSON, and their rendering.
+
+use anyhow::{Context, Result};
+use foldline::laws::{self, LawProfile, LawViolation, RequestLocation};
+use foldline::wire::{Format, Request, RequestEdit};
+use foldline::{
+    Budget, Conversation, FoldOptions, FoldSession, Handle, Meter, ModelTable, Part, PartId, Policy, PriceTable,
+    Prices, RenderedMessage, Tokens, ToolDefinition,
+};
+use foldline_archive::{ExcerptQuery, TenantArchive, excerpt};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::command::pipe::PipeError;
+
+/// Values for fields that `open` does not set.
+pub(super) struct PipeDefaults {
+    pub(super) table: ModelTable,
+    pub(super) budget: Option<Tokens>,
+    pub(super) model: Option<String>,
+    pub(super) prices: Option<String>,
+    pub(super) policy: Policy,
+}
+
+impl PipeDefaults {
+    /// Reports invalid flags before the first line is read.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(name) = &self.prices {
+            named_prices(name).map_err(|error| anyhow::anyhow!(error.message)).context("--prices")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct PushParams<'a> {
+    #[serde(borrow)]
+    pub(super) messages: Vec<&'a RawValue>,
+}
+
+/// The handle of an original, and the part of it that is wanted.
+#[derive(Deserialize)]
+pub(super) struct UnfoldParams {
+    handle: String,
+    #[serde(default)]
+    lines: Option<String>,
+    #[serde(default)]
+    grep: Option<String>,
+    #[serde(default)]
+    page: Option<usize>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct OpenParams<'a> {
+    format: Option<Format>,
+    budget: Option<Tokens>,
+    model: Option<String>,
+    prices: Option<PriceChoice>,
+    policy: Option<String>,
+    #[serde(default)]
+    laws: LawChecks,
+    #[serde(borrow, default)]
+    tools: Vec<&'a RawValue>,
+    /// Instructions outside the messages.
+    system: Option<Value>,
+}
+
+/// Whether messages that break laws of the provider are errors.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum LawChecks {
+    #[default]
+    Check,
+    Ignore,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PriceChoice {
+    Named(String),
+    Given { read: f64, write: f64, output: f64 },
+}
+
+/// One conversation.
+pub(super) struct PipeSession {
+    format: Format,
+    budget: Tokens,
+    fold_session: FoldSession,
+    /// Laws that pushed messages must obey; `None` if they are not checked.
+    profile: Option<LawProfile>,
+    /// Messages before this one obey the laws.
+    checked: usize,
+    /// The messages as pushed.
+    raw_messages: Vec<String>,
+    /// Message counts of the last rendering and of the conversation at that time.
+    rendered_len: usize,
+    last_message_count: usize,
+}
+
+impl PipeSession {
+    /// Opens a conversation.
+    pub(super) fn open(open: &OpenParams<'_>, defaults: &PipeDefaults) -> Result<Self, PipeError> {
+        let format = open.format.unwrap_or(Format::OpenAiChat);
+        let model = open.model.as_deref().or(defaults.model.as_deref());
+        let meter = Meter::for_model(&defaults.table, model);
+        let budget = match open.budget.or(defaults.budget) {
+            Some(budget) => budget,
+            None => model_budget(model, &meter)?,
+        };
+        let profile = LawProfile::for_model(format, model);
+        let prices = session_prices(open.prices.as_ref(), defaults, model)?;
+        let mut options = FoldOptions::new(meter, prices, budget).with_rules(&profile);
+        options.policy = match &open.policy {
+            Some(name) => name.parse().map_err(|error: String| PipeError::new("unknown_policy", error))?,
+            None => defaults.policy.clone(),
+        };
+        options.handles = true;
+        let tool = |tool: &&RawValue| ToolDefinition { name: "".into(), definition: tool.get().to_owned().into() };
+        let tools: Vec<ToolDefinition<'_>> = open.tools.iter().map(tool).collect();
+        let system = open.system.as_ref().map(|system| Part::text(system.to_string())).into_iter().collect();
+        let overhead = Conversation { tools, system, ..Conversation::default() };
+        Ok(PipeSession {
+            format,
+            budget,
+            fold_session: FoldSession::new(options.with_overhead_of(&overhead)),
+            profile: (open.laws == LawChecks::Check).then_some(profile),
+            checked: 0,
+            raw_messages: Vec::new(),
+            rendered_len: 0,
+            last_message_count: 0,
+        })
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    pub(super) fn budget(&self) -> Tokens {
+        self.budget
+    }
+
+    /// Adds messages. All are parsed before any is added, so that a bad one changes nothing.
+    pub(super) fn push(&mut self, messages: &[&RawValue]) -> Result<String, PipeError> {
+        let list = format!("[{}]", messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(","));
+        let parsed = Request::parse(self.format, list.as_bytes())?.into_conversation().messages;
+        if parsed.len() != messages.len() {
+            return Err(PipeError::new("not_a_message", "some of the messages are not JSON objects"));
+        }
+        for (message, raw) in parsed.into_iter().zip(messages) {
+            self.fold_session.push(message.into_owned());
+            self.raw_messages.push(raw.get().to_owned());
+        }
+        Ok(format!(r#""messages":{}"#, self.raw_messages.len()))
+    }
+
+    /// Plans the next request, stores its originals and returns what changed.
+    pub(super) fn render_request(&mut self, archive: Option<&TenantArchive>) -> Result<String, PipeError> {
+        self.check_laws()?;
+        self.fold_session.plan_request()?;
+        if let Some(archive) = archive {
+            let stored = self.fold_session.store_originals(archive);
+            stored.map_err(|error| PipeError::new("archive_failed", error))?;
+        }
+        let from = self.fold_session.take_first_changed();
+        let creased = from < self.last_message_count;
+        let first = if creased { self.fold_session.rendered_position(from) } else { self.rendered_len };
+        let mut set = Vec::new();
+        for (at, sent) in self.fold_session.rendered_with_edits(from).into_iter().enumerate() {
+            let message = match sent {
+                RenderedMessage::Message { index: at, edits } => self.render_message(at, edits)?,
+                RenderedMessage::Note { role, text } => note_message(self.format, role, text)?,
+            };
+            set.push(format!(r#"{{"at":{},"message":{message}}}"#, first + at));
+        }
+        self.rendered_len = first + set.len();
+        self.last_message_count = self.raw_messages.len();
+        Ok(format!(
+            r#""tokens":{},"received_tokens":{},"creased":{creased},"set":[{}],"len":{}"#,
+            self.fold_session.tokens(),
+            self.fold_session.raw_tokens(),
+            set.join(","),
+            self.rendered_len
+        ))
+    }
+
+    /// Checks the messages since the last check, together with the turn before them, to whose calls they may belong.
+    fn check_laws(&mut self) -> Result<(), PipeError> {
+        let Some(profile) = &self.profile else { return Ok(()) };
+        let messages = self.fold_session.messages();
+        let before = &messages[..self.checked];
+        let opens_turn = |at: &usize| before[*at].opens_round(at.checked_sub(1).map(|at| &before[at]));
+        // The turn begins with the user message that it answers, as every conversation does.
+        let turn = (0..before.len()).rev().find(opens_turn).unwrap_or(0);
+        let start = (0..turn).rev().find(|&at| before[at].role == foldline::Role::User).unwrap_or(0);
+        let conversation = Conversation { messages: messages[start..].to_vec(), ..Conversation::default() };
+        let violations = laws::check_before_sending(&conversation, profile);
+        // Laws about the beginning of a conversation do not apply to the beginning of the checked part.
+        let applies = |violation: &&LawViolation| start == 0 || message_at(violation.at).is_none_or(|at| at > 0);
+        if let Some(violation) = violations.iter().find(applies) {
+            let mut violation = violation.clone();
+            violation.at = shifted(violation.at, start);
+            return Err(PipeError::law_broken(&violation));
+        }
+        self.checked = messages.len();
+        Ok(())
+    }
+
+    /// Renders a message in the provider's own JSON.
+    fn render_message(&self, at: usize, edits: Vec<RequestEdit>) -> Result<String, PipeError> {
+        let raw = &self.raw_messages[at];
+        if edits.is_empty() {
+            return Ok(raw.clone());
+        }
+        let as_only_message = |at: PartId| PartId { message: 0, ..at };
+        let edits: Vec<RequestEdit> = edits
+            .into_iter()
+            .map(|edit| match edit {
+                RequestEdit::Text { at, text } => RequestEdit::Text { at: as_only_message(at), text },
+                RequestEdit::Arguments { at, arguments } => {
+                    RequestEdit::Arguments { at: as_only_message(at), arguments }
+                }
+                RequestEdit::DropPart(at) => RequestEdit::DropPart(as_only_message(at)),
+                other => other,
+            })
+            .collect();
+        spliced_message(raw, self.format, &edits)
+    }
+}
+
+/// Returns the text of an original in this conversation or in the archive.
+pub(super) fn unfold(
+    session: Option<&PipeSession>,
+    archive: Option<&TenantArchive>,
+    params: &UnfoldParams,
+) -> Result<String, PipeError> {
+    let handle: Handle = params.handle.parse().map_err(|error| PipeError::new("not_a_handle", error))?;
+    let bytes = match session.and_then(|session| session.fold_session.unfold(handle)) {
+        Some(bytes) => bytes,
+        None => match archive.map(|archive| archive.unfold(handle.as_str())) {
+            Some(Ok(unfolded)) => unfolded.bytes,
+            Some(Err(error)) => return Err(PipeError::new("unknown_handle", error)),
+            None => return Err(PipeError::new("unknown_handle", "no fold of this conversation has this handle")),
+        },
+    };
+    let bad_query = |error: foldline_archive::Error| PipeError::new("bad_line", error);
+    let lines = params.lines.as_deref().map(str::parse).transpose().map_err(bad_query)?;
+    let query = ExcerptQuery { lines, grep: params.grep.clone(), page: params.page, ..ExcerptQuery::default() };
+    let excerpt = excerpt(&bytes, &query).map_err(bad_query)?;
+    let mut fields = format!(r#""text":{}"#, json!(String::from_utf8_lossy(&excerpt.bytes)));
+    if excerpt.pages > 1 {
+        fields.push_str(&format!(r#","page":{},"pages":{}"#, excerpt.page, excerpt.pages));
+    }
+    Ok(fields)
+}
+
+/// Returns the budget of a model that the table knows.
+fn model_budget(model: Option<&str>, meter: &Meter) -> Result<Tokens, PipeError> {
+    let missing = |reason: String| PipeError::new("missing_budget", format!("{reason}; set \"budget\" or --budget"));
+    match model {
+        None => Err(missing("neither a budget nor a model is set".to_owned())),
+        Some(model) if meter.row().prefix == "*" => Err(missing(format!("the window of model {model:?} is unknown"))),
+        Some(_) => Ok(Budget::for_model(meter.row(), None, meter).tokens),
+    }
+}
+
+fn session_prices(
+    choice: Option<&PriceChoice>,
+    defaults: &PipeDefaults,
+    model: Option<&str>,
+) -> Result<Prices, PipeError> {
+    let mut prices = Prices::for_model(&defaults.table, model);
+    match (choice, &defaults.prices) {
+        (Some(PriceChoice::Named(name)), _) | (None, Some(name)) => return named_prices(name),
+        (Some(PriceChoice::Given { read, write, output }), _) => {
+            if [read, write, output].into_iter().any(|price| !price.is_finite() || *price < 0.0) {
+                return Err(PipeError::new("unknown_prices", "prices must be positive numbers or 0"));
+            }
+            (prices.read, prices.write, prices.output) = (*read, *write, *output);
+        }
+        (None, None) => {}
+    }
+    Ok(prices)
+}
+
+fn named_prices(name: &str) -> Result<Prices, PipeError> {
+    let table = PriceTable::builtin();
+    table.get(name).ok_or_else(|| {
+        let names = table.names().collect::<Vec<_>>().join(", ");
+        PipeError::new("unknown_prices", format!("unknown price table \"{name}\"; available: {names}"))
+    })
+}
+
+fn note_message(format: Format, role: foldline::Role, text: &str) -> Result<String, PipeError> {
+    let insertion = RequestEdit::InsertMessage { before: 0, role, text: text.to_owned() };
+    spliced_message("", format, &[insertion])
+}
+
+/// Returns the only message of a list after these edits.
+fn spliced_message(list: &str, format: Format, edits: &[RequestEdit]) -> Result<String, PipeError> {
+    let list = format!("[{list}]");
+    let body = Request::parse(format, list.as_bytes())?.splice(edits)?;
+    let text = String::from_utf8(body.into_owned()).map_err(|error| PipeError::new("failed", error))?;
+    Ok(text[1..text.len() - 1].to_owned())
+}
+
+/// Returns the message of a location.
+fn message_at(location: RequestLocation) -> Option<usize> {
+    match location {
+        RequestLocation::Message(at) => Some(at),
+        RequestLocation::Part(at) => Some(at.message),
+        _ => None,
+    }
+}
+
+/// Returns a location in messages that begin at `start`, as a location in the conversation.
+fn shifted(location: RequestLocation, start: usize) -> RequestLocation {
+    match location {
+        RequestLocation::Message(at) => RequestLocation::Message(at + start),
+        RequestLocation::Part(at) => RequestLocation::Part(PartId { message: at.message + start, ..at }),
+        other => other,
+    }
+}
