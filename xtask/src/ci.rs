@@ -29,6 +29,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
         ("fuzz", CiStep::Function(check_fuzz_targets)),
         ("docs", CiStep::Rustdoc(&["doc", "--workspace", "--no-deps"])),
         ("tests", CiStep::Function(run_tests)),
+        ("examples", CiStep::Function(run_examples)),
         ("doc tests", CiStep::Cargo(&["test", "--workspace", "--doc", "--features", RELEASE_FEATURES])),
         ("tidy", CiStep::Function(tidy::run)),
         ("dashboard", CiStep::Function(check_dashboard)),
@@ -104,6 +105,26 @@ fn run_tests(_: &[String]) -> Result<()> {
     };
     if !cargo.status().context("cargo did not start")?.success() {
         bail!("a test failed");
+
+/// Examples of the library that run without arguments, by their crate. Each asserts what it shows.
+const EXAMPLES: [(&str, &str); 7] = [
+    ("foldline", "quickstart"),
+    ("foldline", "agent_loop"),
+    ("foldline", "classic_strategies"),
+    ("foldline", "custom_counter"),
+    ("foldline", "custom_store"),
+    ("foldline-summarize", "cascade"),
+    ("foldline-summarize", "tiny_agent"),
+];
+
+/// Runs the examples of the library.
+fn run_examples(_: &[String]) -> Result<()> {
+    for (package, example) in EXAMPLES {
+        let arguments = ["run", "--quiet", "--package", package, "--example", example];
+        let status = repository::cargo_command().args(arguments).status().context("cargo did not start")?;
+        if !status.success() {
+            bail!("example {example} of {package} ended with {status}");
+        }
     }
     Ok(())
 }
