@@ -15,6 +15,7 @@ mod renderings;
 mod repository;
 mod request_path;
 mod source_tree;
+mod strategies;
 mod tidy;
 
 use std::process::ExitCode;
@@ -59,6 +60,11 @@ const TASKS: &[RepoTask] = &[
         name: "renderings",
         about: "prints a digest of every rendering of a corpus: cargo xtask renderings [FOLDER]",
         run: renderings::run,
+    },
+    RepoTask {
+        name: "strategies",
+        about: "checks the classic strategies on recorded sessions: cargo xtask strategies [FOLDER]",
+        run: strategies::run,
     },
     RepoTask { name: "tidy", about: "checks the rules of the repository that no compiler checks", run: tidy::run },
 ];

@@ -32,7 +32,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("foldline-embed", &["foldline", "foldline-archive", "foldline-replay"]),
     ("foldline-python", &["foldline-embed"]),
     ("foldline-node", &["foldline-embed"]),
-    ("xtask", &["foldline", "foldline-archive", "foldline-replay"]),
+    ("xtask", &["foldline", "foldline-archive", "foldline-replay", "foldline-summarize"]),
 ];
 
 /// Crates that do IO; the engine depends on none of them, directly or indirectly.
