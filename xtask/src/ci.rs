@@ -105,6 +105,9 @@ fn run_tests(_: &[String]) -> Result<()> {
     };
     if !cargo.status().context("cargo did not start")?.success() {
         bail!("a test failed");
+    }
+    Ok(())
+}
 
 /// Examples of the library that run without arguments, by their crate. Each asserts what it shows.
 const EXAMPLES: [(&str, &str); 7] = [

@@ -7,7 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use foldline::{Handle, marker};
+use foldline::Handle;
+use foldline::engine::marker;
 use serde_json::{Value, json};
 
 /// Returns the command with an empty environment, except for `PATH` and `HOME`.

@@ -83,7 +83,7 @@ fn name_media(part: &mut Part<'static>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foldline::{ImagePart, ReasoningPart};
+    use foldline::conversation::{ImagePart, ReasoningPart};
 
     fn round_trip(format: Format, messages: &[Message<'static>]) -> Vec<Message<'static>> {
         let mut engine_messages = EngineMessages::new(format);

@@ -44,7 +44,7 @@ for line in sys.stdin:
     elif ask["op"] == "request":
         set_ = [{"at": at, "message": messages[at]} for at in range(sent, len(messages))]
         sent = len(messages)
-        print(json.dumps({"ok": True, "creased": False, "set": set_, "len": sent}))
+        print(json.dumps({"ok": True, "creased": False, "set": set_, "len": sent}, separators=(",", ":")))
     sys.stdout.flush()
 "#;
 

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use foldline_summarize::foldline::{Conversation, MemoryStore, Message, OwnedConversation, Part, Role, ToolCall};
+use foldline_summarize::foldline::conversation::{OwnedConversation, ToolCall};
+use foldline_summarize::foldline::{Conversation, MemoryStore, Message, Part, Role};
 use foldline_summarize::{
     EnforceOptions, EnforceResult, LanguageModel, ModelInfo, ModelRequest, ModelResponse, ResponseFuture, Summarizer,
 };
@@ -20,8 +21,7 @@ struct ExampleAgent {
 impl ExampleAgent {
     fn new(model: Arc<dyn LanguageModel>, store: Arc<MemoryStore>) -> Self {
         let meter = model.info().meter.clone();
-        let enforcer =
-            EnforceOptions::new(16_000, meter).with_summarizer(Summarizer::new(model)).with_store(store);
+        let enforcer = EnforceOptions::new(16_000, meter).with_summarizer(Summarizer::new(model)).with_store(store);
         Self { session: Conversation::default(), enforcer }
     }
 

@@ -12,8 +12,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use foldline_summarize::foldline::conversation::{OwnedMessage, ToolCall};
 use foldline_summarize::foldline::wire::{Format, ToolSpec};
-use foldline_summarize::foldline::{FoldSession, Message, OwnedMessage, Part, Role, ToolCall};
+use foldline_summarize::foldline::{FoldSession, Message, Part, Role};
 use foldline_summarize::{HttpModel, LanguageModel, ModelEndpoint, ModelRequest};
 use serde_json::{Value, json};
 

@@ -4,7 +4,9 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 
-use foldline::{FoldSession, Message, OwnedMessage, Part, Role, ToolCall, marker};
+use foldline::conversation::{OwnedMessage, ToolCall};
+use foldline::engine::marker;
+use foldline::{FoldSession, Message, Part, Role};
 
 fn main() -> Result<(), foldline::Error> {
     let mut session = FoldSession::for_model("gpt-4o", 4_000);

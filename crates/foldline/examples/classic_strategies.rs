@@ -4,10 +4,11 @@
 
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 
+use foldline::conversation::OwnedMessage;
 use foldline::strategies::{
     CompactToBudget, SnippetToolOutputs, StrategyOptions, apply_all, apply_all_with, compact_to_budget,
 };
-use foldline::{Message, OwnedMessage, Part, Role};
+use foldline::{Message, Part, Role};
 
 fn main() {
     let mut history: Vec<OwnedMessage> = vec![Message::text(Role::User, "Why is the build slow?")];

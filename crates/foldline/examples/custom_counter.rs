@@ -6,9 +6,8 @@
 
 use std::sync::Arc;
 
-use foldline::{
-    CountExactness, FoldOptions, FoldSession, Message, Meter, ModelTable, Part, Prices, Role, TokenCounter, Tokens,
-};
+use foldline::tokens::{CountExactness, TokenCounter, Tokens};
+use foldline::{FoldOptions, FoldSession, Message, Meter, ModelTable, Part, Prices, Role};
 
 /// Counts three bytes as a token. A real counter calls the model's tokenizer.
 struct ThreeBytesCounter;

@@ -8,7 +8,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use foldline::{FoldSession, Handle, Message, Original, OriginalStore, Part, Role, StoreError, marker};
+use foldline::engine::{StoreError, marker};
+use foldline::{FoldSession, Handle, Message, Original, OriginalStore, Part, Role};
 
 /// One file per original.
 struct FileStore {

@@ -1,10 +1,12 @@
 //! What must hold for the messages that a strategy returns.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
+use foldline::conversation::{OwnedMessage, ToolResult};
+use foldline::engine::marker;
 use foldline::laws::{LawProfile, check_conversation};
-use foldline::{Conversation, Handle, Message, Meter, ModelTable, OwnedMessage, Part, Role, marker};
+use foldline::{Conversation, Handle, Message, Meter, ModelTable, Part, Role};
 
 use crate::output::print_line;
 use crate::strategies::MODEL;
@@ -92,11 +94,13 @@ impl Findings {
 
     /// Checks that references point to results and calls that are whole.
     fn check_references(&mut self, session: &CheckedSession, messages: &[Message<'_>]) {
+        let originals: HashMap<&str, &ToolResult<'_>> =
+            session.messages.iter().flat_map(Message::results).map(|result| (&*result.call_id, result)).collect();
         let mut targets: BTreeSet<String> = BTreeSet::new();
         for message in messages {
             targets.extend(message.calls().map(|call| format!("call {}", call.id)));
             for result in message.results() {
-                let original = session.messages.iter().flat_map(Message::results).rfind(|it| it.call_id == result.call_id);
+                let original = originals.get(&*result.call_id);
                 if original.is_none_or(|original| original.content == result.content) || !is_elided(result) {
                     targets.insert(format!("result {}", result.call_id));
                 }
@@ -115,7 +119,13 @@ impl Findings {
     }
 
     /// Checks a reported count against a fresh, exact count.
-    pub(crate) fn check_count(&mut self, session: &CheckedSession, messages: &[Message<'_>], reported: u64, fits: bool) {
+    pub(crate) fn check_count(
+        &mut self,
+        session: &CheckedSession,
+        messages: &[Message<'_>],
+        reported: u64,
+        fits: bool,
+    ) {
         let meter = Meter::for_model(ModelTable::builtin(), Some(MODEL));
         let exact: u64 = messages.iter().map(|message| meter.message(message)).sum();
         self.fits += usize::from(fits);
@@ -190,7 +200,7 @@ fn violations(messages: &[Message<'_>], profile: &LawProfile) -> BTreeMap<&'stat
 }
 
 /// Returns true if a result is only a marker.
-fn is_elided(result: &foldline::ToolResult<'_>) -> bool {
+fn is_elided(result: &ToolResult<'_>) -> bool {
     result.only_text().is_some_and(|text| marker::is_marker(text.trim()))
 }
 

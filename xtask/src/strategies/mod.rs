@@ -13,13 +13,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use anyhow::{Result, bail};
+use foldline::conversation::OwnedMessage;
 use foldline::laws::LawProfile;
 use foldline::strategies::{
     CompactToBudget, DedupToolCalls, SnippetToolOutputs, StrategyOptions, TerminalTruncate, TrimMiddle, apply_all,
     apply_all_with, compact_to_budget, terminal_truncate,
 };
 use foldline::transcript::RecordedSession;
-use foldline::{Conversation, FoldSession, MemoryStore, Message, Meter, ModelTable, OwnedMessage};
+use foldline::{Conversation, FoldSession, MemoryStore, Message, Meter, ModelTable};
 use foldline_replay::RecordingFiles;
 use foldline_summarize::{EnforceOptions, enforce_context_window};
 

@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 
+use foldline::conversation::OwnedMessage;
 use foldline::strategies::{CompactToBudget, apply_all, compact_to_budget};
-use foldline::{Message, OwnedMessage, Part, Role};
+use foldline::{Message, Part, Role};
 
 use crate::strategies::checks::{CheckedSession, new_violations};
 
@@ -65,7 +66,8 @@ impl SavingRow {
         }
         self.valid += 1;
         let before = message_bytes(&session.messages);
-        let (original, ours) = (before.saturating_sub(message_bytes(original)), before.saturating_sub(message_bytes(ours)));
+        let (original, ours) =
+            (before.saturating_sub(message_bytes(original)), before.saturating_sub(message_bytes(ours)));
         self.original_bytes += original;
         self.our_bytes += ours;
         if ours < original {
@@ -142,7 +144,9 @@ fn without_noise(text: &str) -> String {
         let trimmed = line.trim_end();
         if is_code {
             lines.push(line.to_owned());
-        } else if !matches!(trimmed.trim(), "..." | "…") && (!trimmed.is_empty() || lines.last().is_none_or(|last| !last.is_empty())) {
+        } else if !matches!(trimmed.trim(), "..." | "…")
+            && (!trimmed.is_empty() || lines.last().is_none_or(|last| !last.is_empty()))
+        {
             lines.push(trimmed.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" "));
         }
     }

@@ -24,7 +24,16 @@ pub(crate) enum MessageSyntax {
     /// A message is a role and a list of blocks; adjacent messages of one role are one turn.
     Blocks(BlockSyntax),
     /// A message is one or more elements of the list of messages.
-    Elements(fn(&Message<'_>, &WrittenCalls) -> Result<Vec<String>, Error>),
+    Elements(ElementSyntax),
+}
+
+/// The form of messages that are elements of a list.
+#[derive(Debug)]
+pub(crate) struct ElementSyntax {
+    /// Returns the elements of a message.
+    pub(crate) elements: fn(&Message<'_>, &WrittenCalls) -> Result<Vec<String>, Error>,
+    /// True if the calls of a turn are in one message. The items of another dialect's turn are then merged.
+    pub(crate) has_whole_turns: bool,
 }
 
 /// The form of messages that are lists of blocks.
@@ -103,16 +112,18 @@ impl MessageWriter {
     /// [`ErrorKind::NotARequest`](crate::ErrorKind::NotARequest) if the dialect has no form for a part.
     pub fn write(&mut self, message: &Message<'_>) -> Result<Vec<Box<RawValue>>, Error> {
         let elements = match &self.format.dialect().messages {
-            MessageSyntax::Elements(write) => {
-                self.calls.record(message);
-                write(message, &self.calls)?
-            }
+            MessageSyntax::Elements(syntax) => self.elements(syntax, message)?,
             MessageSyntax::Blocks(syntax) => {
                 let turn = self.turn(syntax, message)?;
                 vec![(syntax.message)(turn.role, &turn.blocks.join(","))]
             }
         };
         elements.into_iter().map(raw_json).collect()
+    }
+
+    fn elements(&mut self, syntax: &ElementSyntax, message: &Message<'_>) -> Result<Vec<String>, Error> {
+        self.calls.record(message);
+        (syntax.elements)(message, &self.calls)
     }
 
     fn turn(&mut self, syntax: &BlockSyntax, message: &Message<'_>) -> Result<WrittenTurn, Error> {
@@ -209,11 +220,22 @@ impl Format {
         let mut writer = MessageWriter::new(self);
         let elements = match &self.dialect().messages {
             MessageSyntax::Blocks(syntax) => writer.turns(syntax, messages)?,
-            MessageSyntax::Elements(write) => {
+            MessageSyntax::Elements(syntax) => {
                 let mut elements = Vec::new();
+                let mut open: Option<Message<'m>> = None;
                 for message in messages {
-                    writer.calls.record(message.borrow());
-                    elements.extend(write(message.borrow(), &writer.calls)?);
+                    let message = message.borrow();
+                    match open.as_mut().filter(|open| message.is_assistant() && is_part_of_turn(open)) {
+                        Some(open) if syntax.has_whole_turns => open.parts.extend(message.parts.iter().cloned()),
+                        _ => {
+                            if let Some(before) = open.replace(message.clone()) {
+                                elements.extend(writer.elements(syntax, &before)?);
+                            }
+                        }
+                    }
+                }
+                if let Some(last) = open {
+                    elements.extend(writer.elements(syntax, &last)?);
                 }
                 elements
             }
@@ -224,6 +246,12 @@ impl Format {
         };
         elements.iter().map(typed).collect()
     }
+}
+
+/// Returns true if a turn of the model goes on after this message: it has calls, or nothing but reasoning.
+fn is_part_of_turn(message: &Message<'_>) -> bool {
+    let is_reasoning = |part: &Part<'_>| matches!(part, Part::Reasoning(_));
+    message.is_assistant() && (message.calls().next().is_some() || message.parts.iter().all(is_reasoning))
 }
 
 /// Returns the error for a part that a dialect cannot express.

@@ -1,12 +1,13 @@
 //! The conversation of `foldline pipe`: messages in the provider's JSON, and their rendering.
 
 use anyhow::{Context, Result};
+use foldline::conversation::{PartId, ToolDefinition};
+use foldline::engine::RenderedMessage;
 use foldline::laws::{self, LawProfile, LawViolation, RequestLocation};
+use foldline::models::PriceTable;
+use foldline::tokens::{Budget, Tokens};
 use foldline::wire::{Format, Request, RequestEdit};
-use foldline::{
-    Budget, Conversation, FoldOptions, FoldSession, Handle, Meter, ModelTable, Part, PartId, Policy, PriceTable,
-    Prices, RenderedMessage, Tokens, ToolDefinition,
-};
+use foldline::{Conversation, FoldOptions, FoldSession, Handle, Meter, ModelTable, Part, Policy, Prices};
 use foldline_archive::{ExcerptQuery, TenantArchive, excerpt};
 use serde::Deserialize;
 use serde_json::Value;

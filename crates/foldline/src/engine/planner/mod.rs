@@ -41,9 +41,10 @@ pub(crate) fn choose_folds(
         builder.set_target();
         builder.fold_summarized_rounds();
     }
-    // The passes of these stages decide by price, without a target.
+    // The passes of these stages decide by price, without a target, unless no request follows to pay for the text.
+    let once_target = (options.policy.crease_mode == CreaseMode::Once).then_some(builder.target);
     for stage in [Stage::Duplicates, Stage::Reasoning, Stage::Excerpts] {
-        builder.run_stage(identifiers, stage, 1.0, None)?;
+        builder.run_stage(identifiers, stage, 1.0, once_target)?;
     }
     if trigger == Trigger::OverBudget {
         let target = builder.target;

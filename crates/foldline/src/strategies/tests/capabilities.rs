@@ -259,6 +259,8 @@ fn rows_20_and_21_events_carry_counts_and_the_handle_of_dropped_rounds() {
     let events = events.into_inner();
     assert!(matches!(events[0], FoldEvent::Started { budget: 4_000, .. }), "{events:?}");
     assert!(matches!(events.last(), Some(FoldEvent::Completed { sent_tokens: ..=4_000, .. })), "{events:?}");
+    let has_handle = |event: &FoldEvent| matches!(event, FoldEvent::Truncated { handle: Some(_), .. });
+    assert!(events.iter().any(has_handle), "{events:?}");
     for event in &events {
         let json = serde_json::to_string(event).unwrap();
         assert_eq!(serde_json::from_str::<FoldEvent>(&json).unwrap(), *event);

@@ -9,11 +9,12 @@ use crate::wire::format::Format;
 use crate::wire::json::string::encode;
 use crate::wire::json::write::json_array;
 use crate::wire::messages::{
-    MessageSyntax, WrittenCalls, data_url, image_media_type, inexpressible, optional_field, result_content,
-    sniffed_media_type,
+    ElementSyntax, MessageSyntax, WrittenCalls, data_url, image_media_type, inexpressible, optional_field,
+    result_content, sniffed_media_type,
 };
 
-pub(crate) const MESSAGES: MessageSyntax = MessageSyntax::Elements(write_message);
+pub(crate) const MESSAGES: MessageSyntax =
+    MessageSyntax::Elements(ElementSyntax { elements: write_message, has_whole_turns: true });
 
 fn write_message(message: &Message<'_>, _: &WrittenCalls) -> Result<Vec<String>, Error> {
     let mut elements = Vec::new();
@@ -47,11 +48,13 @@ fn write_rest(message: &Message<'_>) -> Result<String, Error> {
             part => content.push(part),
         }
     }
+    // Servers have one field each; a turn of another dialect may have any number of texts.
+    if reasoning.len() > REASONING_FIELDS.len() {
+        fields.push(format!(r#""{}":{}"#, REASONING_FIELDS[0], encode(&reasoning.join("\n"))));
+        reasoning.clear();
+    }
     for (text, key) in reasoning.iter().zip(REASONING_FIELDS) {
         fields.push(format!(r#""{key}":{}"#, encode(text)));
-    }
-    if reasoning.len() > REASONING_FIELDS.len() {
-        return Err(inexpressible(Format::OpenAiChat, "more than three reasoning texts in a message"));
     }
     let content = match content.as_slice() {
         [] if message.role == Role::Assistant => "null".to_owned(),

@@ -8,11 +8,12 @@ use crate::wire::format::Format;
 use crate::wire::json::string::encode;
 use crate::wire::json::write::json_array;
 use crate::wire::messages::{
-    MessageSyntax, WrittenCalls, data_url, image_media_type, inexpressible, optional_field, result_content,
-    sniffed_media_type,
+    ElementSyntax, MessageSyntax, WrittenCalls, data_url, image_media_type, inexpressible, optional_field,
+    result_content, sniffed_media_type,
 };
 
-pub(crate) const MESSAGES: MessageSyntax = MessageSyntax::Elements(write_items);
+pub(crate) const MESSAGES: MessageSyntax =
+    MessageSyntax::Elements(ElementSyntax { elements: write_items, has_whole_turns: false });
 
 /// Unknown blocks that are content of a message; all others are items.
 const CONTENT_BLOCKS: [&str; 3] = ["refusal", "input_audio", "output_audio"];
