@@ -116,7 +116,8 @@ fn fit_stops_just_under_the_budget() {
         stats["tokens"].as_u64().unwrap()
     };
     let just_under = tokens(&[]);
-    assert!((10_800..=12_000).contains(&just_under), "{just_under}");
+    // Each file has about 1,500 tokens: one more would not fit.
+    assert!((10_400..=12_000).contains(&just_under), "{just_under}");
     let with_room = tokens(&["--target", "0.55"]);
     assert!(with_room <= 12_000 * 6 / 10, "{with_room}");
 }
