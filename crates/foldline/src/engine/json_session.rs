@@ -3,7 +3,7 @@
 //! No fold is decided here: [`FoldSession`] decides, and its edits are written into the JSON that the caller pushed, so
 //! every byte outside of an edit is the caller's.
 
-use crate::conversation::{Conversation, PartId};
+use crate::conversation::{Conversation, Message, PartId};
 use crate::engine::archive::{OriginalStore, StoreError};
 use crate::engine::handle::Handle;
 use crate::engine::options::FoldOptions;
@@ -126,6 +126,11 @@ impl JsonSession {
     /// Returns true if no message was pushed.
     pub fn is_empty(&self) -> bool {
         self.raw_messages.is_empty()
+    }
+
+    /// Returns the pushed messages as they were parsed.
+    pub fn messages(&self) -> &[Message<'static>] {
+        self.session.messages()
     }
 
     /// Returns the JSON of a pushed message.

@@ -2,17 +2,16 @@
 
 use anyhow::{Context, Result};
 use foldline::conversation::{PartId, ToolDefinition};
-use foldline::engine::RenderedMessage;
+use foldline::engine::{JsonMessage, JsonSession};
 use foldline::laws::{self, LawProfile, LawViolation, RequestLocation};
 use foldline::models::PriceTable;
 use foldline::tokens::{Budget, Tokens};
-use foldline::wire::{Format, Request, RequestEdit};
-use foldline::{Conversation, FoldOptions, FoldSession, Handle, Meter, ModelTable, Part, Policy, Prices};
+use foldline::wire::Format;
+use foldline::{Conversation, FoldOptions, Handle, Meter, ModelTable, Part, Policy, Prices};
 use foldline_archive::{ExcerptQuery, TenantArchive, excerpt};
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::command::pipe::PipeError;
 
@@ -86,18 +85,11 @@ enum PriceChoice {
 
 /// One conversation.
 pub(super) struct PipeSession {
-    format: Format,
-    budget: Tokens,
-    fold_session: FoldSession,
+    json_session: JsonSession,
     /// Laws that pushed messages must obey; `None` if they are not checked.
     profile: Option<LawProfile>,
     /// Messages before this one obey the laws.
     checked: usize,
-    /// The messages as pushed.
-    raw_messages: Vec<String>,
-    /// Message counts of the last rendering and of the conversation at that time.
-    rendered_len: usize,
-    last_message_count: usize,
 }
 
 impl PipeSession {
@@ -123,73 +115,63 @@ impl PipeSession {
         let system = open.system.as_ref().map(|system| Part::text(system.to_string())).into_iter().collect();
         let overhead = Conversation { tools, system, ..Conversation::default() };
         Ok(PipeSession {
-            format,
-            budget,
-            fold_session: FoldSession::new(options.with_overhead_of(&overhead)),
+            json_session: JsonSession::new(format, options.with_overhead_of(&overhead)),
             profile: (open.laws == LawChecks::Check).then_some(profile),
             checked: 0,
-            raw_messages: Vec::new(),
-            rendered_len: 0,
-            last_message_count: 0,
         })
     }
 
     pub(super) fn format(&self) -> Format {
-        self.format
+        self.json_session.format()
     }
 
     pub(super) fn budget(&self) -> Tokens {
-        self.budget
+        self.json_session.budget()
     }
 
-    /// Adds messages. All are parsed before any is added, so that a bad one changes nothing.
+    /// Adds messages: all, or none if one of them is bad.
     pub(super) fn push(&mut self, messages: &[&RawValue]) -> Result<String, PipeError> {
-        let list = format!("[{}]", messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(","));
-        let parsed = Request::parse(self.format, list.as_bytes())?.into_conversation().messages;
-        if parsed.len() != messages.len() {
+        if messages.iter().any(|message| !message.get().starts_with('{')) {
             return Err(PipeError::new("not_a_message", "some of the messages are not JSON objects"));
         }
-        for (message, raw) in parsed.into_iter().zip(messages) {
-            self.fold_session.push(message.into_owned());
-            self.raw_messages.push(raw.get().to_owned());
-        }
-        Ok(format!(r#""messages":{}"#, self.raw_messages.len()))
+        let list = messages.iter().map(|message| message.get()).collect::<Vec<_>>().join(",");
+        self.json_session.push(&format!("[{list}]"))?;
+        Ok(format!(r#""messages":{}"#, self.json_session.len()))
     }
 
     /// Plans the next request, stores its originals and returns what changed.
     pub(super) fn render_request(&mut self, archive: Option<&TenantArchive>) -> Result<String, PipeError> {
         self.check_laws()?;
-        self.fold_session.plan_request()?;
-        if let Some(archive) = archive {
-            let stored = self.fold_session.store_originals(archive);
-            stored.map_err(|error| PipeError::new("archive_failed", error))?;
+        let rendering = self.json_session.plan_request()?;
+        if let Some(archive) = archive
+            && let Err(error) = self.json_session.store_originals(archive)
+        {
+            // The caller did not receive this rendering; the next one starts at its first message.
+            self.json_session.forget_rendering();
+            return Err(PipeError::new("archive_failed", error));
         }
-        let from = self.fold_session.take_first_changed();
-        let creased = from < self.last_message_count;
-        let first = if creased { self.fold_session.rendered_position(from) } else { self.rendered_len };
-        let mut set = Vec::new();
-        for (at, sent) in self.fold_session.rendered_with_edits(from).into_iter().enumerate() {
-            let message = match sent {
-                RenderedMessage::Message { index: at, edits } => self.render_message(at, edits)?,
-                RenderedMessage::Note { role, text } => note_message(self.format, role, text)?,
-            };
-            set.push(format!(r#"{{"at":{},"message":{message}}}"#, first + at));
-        }
-        self.rendered_len = first + set.len();
-        self.last_message_count = self.raw_messages.len();
+        let message = |message| match message {
+            JsonMessage::Unchanged(index) => self.json_session.raw_message(index).unwrap_or_default().to_owned(),
+            JsonMessage::Edited { json, .. } | JsonMessage::Note { json } => json,
+        };
+        let set: Vec<String> = (rendering.first..)
+            .zip(rendering.messages.into_iter().map(message))
+            .map(|(at, message)| format!(r#"{{"at":{at},"message":{message}}}"#))
+            .collect();
         Ok(format!(
-            r#""tokens":{},"received_tokens":{},"creased":{creased},"set":[{}],"len":{}"#,
-            self.fold_session.tokens(),
-            self.fold_session.raw_tokens(),
+            r#""tokens":{},"received_tokens":{},"creased":{},"set":[{}],"len":{}"#,
+            rendering.tokens,
+            rendering.received_tokens,
+            rendering.creased,
             set.join(","),
-            self.rendered_len
+            rendering.len
         ))
     }
 
     /// Checks the messages since the last check, together with the turn before them, to whose calls they may belong.
     fn check_laws(&mut self) -> Result<(), PipeError> {
         let Some(profile) = &self.profile else { return Ok(()) };
-        let messages = self.fold_session.messages();
+        let messages = self.json_session.messages();
         let before = &messages[..self.checked];
         let opens_turn = |at: &usize| before[*at].opens_round(at.checked_sub(1).map(|at| &before[at]));
         // The turn begins with the user message that it answers, as every conversation does.
@@ -207,27 +189,6 @@ impl PipeSession {
         self.checked = messages.len();
         Ok(())
     }
-
-    /// Renders a message in the provider's own JSON.
-    fn render_message(&self, at: usize, edits: Vec<RequestEdit>) -> Result<String, PipeError> {
-        let raw = &self.raw_messages[at];
-        if edits.is_empty() {
-            return Ok(raw.clone());
-        }
-        let as_only_message = |at: PartId| PartId { message: 0, ..at };
-        let edits: Vec<RequestEdit> = edits
-            .into_iter()
-            .map(|edit| match edit {
-                RequestEdit::Text { at, text } => RequestEdit::Text { at: as_only_message(at), text },
-                RequestEdit::Arguments { at, arguments } => {
-                    RequestEdit::Arguments { at: as_only_message(at), arguments }
-                }
-                RequestEdit::DropPart(at) => RequestEdit::DropPart(as_only_message(at)),
-                other => other,
-            })
-            .collect();
-        spliced_message(raw, self.format, &edits)
-    }
 }
 
 /// Returns the text of an original in this conversation or in the archive.
@@ -237,7 +198,7 @@ pub(super) fn unfold(
     params: &UnfoldParams,
 ) -> Result<String, PipeError> {
     let handle: Handle = params.handle.parse().map_err(|error| PipeError::new("not_a_handle", error))?;
-    let bytes = match session.and_then(|session| session.fold_session.unfold(handle)) {
+    let bytes = match session.and_then(|session| session.json_session.unfold(handle)) {
         Some(bytes) => bytes,
         None => match archive.map(|archive| archive.unfold(handle.as_str())) {
             Some(Ok(unfolded)) => unfolded.bytes,
@@ -291,19 +252,6 @@ fn named_prices(name: &str) -> Result<Prices, PipeError> {
         let names = table.names().collect::<Vec<_>>().join(", ");
         PipeError::new("unknown_prices", format!("unknown price table \"{name}\"; available: {names}"))
     })
-}
-
-fn note_message(format: Format, role: foldline::Role, text: &str) -> Result<String, PipeError> {
-    let insertion = RequestEdit::InsertMessage { before: 0, role, text: text.to_owned() };
-    spliced_message("", format, &[insertion])
-}
-
-/// Returns the only message of a list after these edits.
-fn spliced_message(list: &str, format: Format, edits: &[RequestEdit]) -> Result<String, PipeError> {
-    let list = format!("[{list}]");
-    let body = Request::parse(format, list.as_bytes())?.splice(edits)?;
-    let text = String::from_utf8(body.into_owned()).map_err(|error| PipeError::new("failed", error))?;
-    Ok(text[1..text.len() - 1].to_owned())
 }
 
 /// Returns the message of a location.
