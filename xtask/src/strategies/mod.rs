@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let recordings: Vec<RecordedSession> = RecordingFiles::from_paths(from_ref(&set))?.filter_map(Result::ok).collect();
     let step = recordings.len().div_ceil(SESSION_COUNT).max(1);
     let sessions: Vec<CheckedSession> =
-        recordings.iter().step_by(step).take(SESSION_COUNT).map(|recording| checked_session(recording)).collect();
+        recordings.iter().step_by(step).take(SESSION_COUNT).map(checked_session).collect();
     let messages: usize = sessions.iter().map(|session| session.messages.len()).sum();
     print_line(&format!("{} of {} sessions, {messages} messages\n", sessions.len(), recordings.len()));
     let mut rows = Vec::new();
