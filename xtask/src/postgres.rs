@@ -115,7 +115,7 @@ fn install_package() -> Option<PathBuf> {
     find_programs()
 }
 
-/// Returns the user that runs the server, if this process is root: the package's own, or nobody.
+/// Returns the user that runs the server, if this process is root: the package's own, or one without rights.
 fn unprivileged_user() -> Option<(u32, u32)> {
     let id = |option, name| -> Option<u32> {
         String::from_utf8(run_quietly("id", &[option, name])?.stdout).ok()?.trim().parse().ok()

@@ -50,7 +50,7 @@ pub struct SessionOptions {
     pub pin_tools: Vec<String>,
     /// Targets of calls that are never folded.
     pub pin_targets: Vec<String>,
-    /// Where originals are stored.
+    /// The store of originals.
     pub archive: ArchiveChoice,
 }
 

@@ -3,8 +3,7 @@
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::postgres::database::{RowScope, TransactionSteps, WaitLimit};
-use crate::postgres::originals::ENSURE_NAMESPACE;
-use crate::postgres::rows::{TenantKey, to_sql_text};
+use crate::postgres::rows::{ENSURE_NAMESPACE, TenantKey, to_sql_text};
 use crate::postgres::store::PostgresStore;
 use crate::store::{HoldRow, HoldRows, StoredName};
 

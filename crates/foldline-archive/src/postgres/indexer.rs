@@ -16,7 +16,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::error::{Error, ErrorKind};
 use crate::originals::reader::OriginalReader;
 use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
-use crate::postgres::originals::read_pack;
+use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{ORIGINAL_COLUMNS, ORIGINAL_TABLES, TenantKey, read_original};
 use crate::search::document::document_terms;
 

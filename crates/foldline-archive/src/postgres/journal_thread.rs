@@ -1,4 +1,4 @@
-//! The thread that writes what nobody waits for: requests, events, and last-used times of markers. It writes many
+//! The thread that writes in the background: requests, events, and last-used times of markers. It writes many
 //! records in one transaction per tenant; under load, or while the database is away, it drops them.
 
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::originals::write::TOUCH_INTERVAL;
 use crate::postgres::database::{Database, RowScope, WaitLimit};
-use crate::postgres::originals::{ENSURE_NAMESPACE, ENSURE_SESSIONS};
-use crate::postgres::rows::{SessionColumns, TenantKey, to_sql_int, to_sql_text};
+use crate::postgres::rows::{ENSURE_NAMESPACE, ENSURE_SESSIONS, SessionColumns, TenantKey, to_sql_int, to_sql_text};
 use crate::store::{EventRow, RequestRow, StoredName};
 
 /// Records that wait at most; further ones are dropped.

@@ -5,8 +5,7 @@ use tokio_postgres::Row;
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::postgres::database::{RowScope, WaitLimit};
-use crate::postgres::originals::{ENSURE_NAMESPACE, ENSURE_SESSIONS};
-use crate::postgres::rows::{TenantKey, read_name, to_sql_text};
+use crate::postgres::rows::{ENSURE_NAMESPACE, ENSURE_SESSIONS, TenantKey, read_name, to_sql_text};
 use crate::postgres::store::PostgresStore;
 use crate::store::{FactRow, FactSelection, LedgerRows};
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `store` | the open store and its threads |
 //! | `originals`, `ledger`, `journal`, `search`, `retention`, `holds` | the traits of the storage seam |
-//! | `schema`, `rows` | tables, row-level security, migrations, and reading rows |
+//! | `schema`, `rows`, `packs` | tables, row-level security, migrations, and reading rows and packs |
 //! | `database`, `connection`, `outage`, `pipeline`, `wait`, `error` | connections, transactions in one round trip, limits on waiting |
 //! | `indexer`, `repack` | background work: indexing; moving originals between packs |
 //!
@@ -24,6 +24,7 @@ mod journal_thread;
 mod ledger;
 mod originals;
 mod outage;
+mod packs;
 mod pipeline;
 mod repack;
 mod retention;

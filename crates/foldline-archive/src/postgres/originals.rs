@@ -8,9 +8,11 @@ use crate::clock;
 use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::originals::write::TOUCH_INTERVAL;
-use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
+use crate::postgres::database::{Database, RowScope, WaitLimit};
+use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{
-    ORIGINAL_COLUMNS, ORIGINAL_TABLES, SessionColumns, TenantKey, read_original, to_sql_int, to_sql_text,
+    ENSURE_NAMESPACE, ENSURE_SESSIONS, ORIGINAL_COLUMNS, ORIGINAL_TABLES, SessionColumns, TenantKey, read_original,
+    to_sql_int, to_sql_text,
 };
 use crate::postgres::store::PostgresStore;
 use crate::store::{
@@ -20,17 +22,6 @@ use crate::store::{
 
 /// Number of keys from which it is cheaper to ask which are stored than to send all of them.
 const MIN_KNOWN_KEYS: usize = 32;
-
-/// Creates the namespace.
-pub(crate) const ENSURE_NAMESPACE: &str =
-    "INSERT INTO foldline.namespace (tenant, name) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-
-/// Creates a session or updates its last-seen time.
-pub(crate) const ENSURE_SESSIONS: &str = "
-    INSERT INTO foldline.session AS s (tenant, name, sealed_name, first_at, last_at)
-    SELECT $1, g.name, g.sealed_name, g.at, g.at
-    FROM unnest($2::text[], $3::bytea[], $4::bigint[]) AS g (name, sealed_name, at) ORDER BY g.name
-    ON CONFLICT (tenant, name) DO UPDATE SET last_at = excluded.last_at WHERE s.last_at < excluded.last_at";
 
 /// Stores originals, and the packs that have a new one, and returns the handles that are new. Rows are locked in the
 /// order of their handles, so that two replicas cannot wait for each other.
@@ -193,27 +184,6 @@ impl PostgresStore {
             Ok(())
         })
     }
-}
-
-/// A pack that was read.
-pub(crate) type ReadPack = Option<(i64, usize, Vec<u8>)>;
-
-/// Returns a pack; `last` is the one that was read last, because the next original is often in it too.
-pub(crate) fn read_pack<'l>(
-    steps: &TransactionSteps<'_>,
-    tenant: TenantKey,
-    id: Option<i64>,
-    last: &'l mut ReadPack,
-) -> Result<Option<StoredPack<'l>>, Error> {
-    let Some(id) = id else { return Ok(None) };
-    if last.as_ref().is_none_or(|(last, _, _)| *last != id) {
-        let sql = "SELECT length, content FROM foldline.pack WHERE tenant = $1 AND id = $2";
-        *last = match steps.query(sql, &[&tenant, &id])?.first() {
-            Some(row) => Some((id, usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0), row.try_get(1)?)),
-            None => None,
-        };
-    }
-    Ok(last.as_ref().map(|(id, length, content)| StoredPack { id: *id, length: *length, content }))
 }
 
 fn read_known(row: &Row) -> Result<KnownOriginal, Error> {

@@ -13,6 +13,17 @@ use crate::namespace::Namespace;
 use crate::originals::pack::PackSlot;
 use crate::store::{OriginalRow, OriginalState, StoredName};
 
+/// Creates the namespace.
+pub(crate) const ENSURE_NAMESPACE: &str =
+    "INSERT INTO foldline.namespace (tenant, name) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
+/// Creates a session or updates its last-seen time.
+pub(crate) const ENSURE_SESSIONS: &str = "
+    INSERT INTO foldline.session AS s (tenant, name, sealed_name, first_at, last_at)
+    SELECT $1, g.name, g.sealed_name, g.at, g.at
+    FROM unnest($2::text[], $3::bytea[], $4::bigint[]) AS g (name, sealed_name, at) ORDER BY g.name
+    ON CONFLICT (tenant, name) DO UPDATE SET last_at = excluded.last_at WHERE s.last_at < excluded.last_at";
+
 /// The tenant of a namespace in all tables: the first half of the hash of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TenantKey([u8; 16]);

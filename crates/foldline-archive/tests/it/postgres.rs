@@ -112,7 +112,7 @@ fn foreign_schemas_are_refused() {
     assert!(matches!(error.kind(), ErrorKind::TooNew { found: 1000, .. }), "{error}");
 }
 
-/// What is held is neither expired nor deleted, until the hold is released.
+/// Held data is neither expired nor deleted, until the hold is released.
 #[test]
 fn held_data_stays() {
     let database = database!();
@@ -175,7 +175,7 @@ fn absent_database_fails_in_time() {
     let database = database!();
     let missing = database.url().replace("/t", "/missing_");
     assert_eq!(Archive::open(missing).unwrap_err().kind(), &ErrorKind::InvalidInput);
-    let archive = Archive::open("postgres://nobody@127.0.0.1:1/none").unwrap();
+    let archive = Archive::open("postgres://unknown@127.0.0.1:1/none").unwrap();
     let begin = std::time::Instant::now();
     for _ in 0..20 {
         let error = tenant(&archive, "ours").store_durably(&[original(b"text")]).unwrap_err();

@@ -70,7 +70,7 @@ struct GuaranteeCheck {
     message: String,
 }
 
-/// What a provider caches of a request body, as its bytes.
+/// The parts of a request body that a provider caches, as their bytes.
 #[derive(Deserialize)]
 struct BodyLists<'a> {
     #[serde(borrow)]

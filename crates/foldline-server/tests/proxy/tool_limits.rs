@@ -75,7 +75,7 @@ async fn persistent_unfolding_ends_with_the_models_text() {
     assert!(got.is_complete && got.text().contains("Then without it."), "{}", got.text());
 }
 
-/// A model that never stops unfolding gets results that say so; then the response ends like any other, with what the model
+/// A model that never stops unfolding gets results that state it; then the response ends like any other, with what the model
 /// has written, and the client can continue the conversation.
 #[tokio::test]
 async fn endless_unfolding_ends_the_answer_without_an_error() {

@@ -178,7 +178,7 @@ pub(crate) const SAMPLE: &str = r#"{
         "result": [{"functionResponse": {"id": "c2", "name": "rm", "response": {"error": "denied"}}}]},
        {"id": "c3", "name": "cp", "args": {}, "status": "cancelled"}
      ]},
-    {"id": "3", "type": "info", "content": "the client says"},
+    {"id": "3", "type": "info", "content": "the client reports"},
     {"id": "4", "type": "gemini", "content": "done"}
   ]
 }

@@ -33,7 +33,7 @@ const MAX_SERVED_ROUNDS: usize = 4;
 /// Maximum calls of a response that are served.
 const MAX_SERVED_CALLS: usize = 32;
 /// Maximum rounds of a response. If a model still calls the tool in the last one, the response ends with what it has
-/// written; its calls are recorded, and their results say that no more is served.
+/// written; its calls are recorded, and their results state that no more is served.
 const MAX_ROUNDS: u32 = 8;
 
 /// The rounds of one response.

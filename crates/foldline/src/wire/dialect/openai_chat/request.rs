@@ -302,9 +302,9 @@ mod tests {
                 r#"{"role":"assistant","content":null,"function_call":{"name":"ls","arguments":"{}"}},
                 {"role":"function","name":"ls","content":"a.rs"},
                 {"role":"ipython","content":"1"},
-                {"content":"nobody"}"#
+                {"content":"no role"}"#
             ),
-            ["assistant: call ls ls({})", r#"tool: result ls ["a.rs"]"#, r#"other: "1""#, r#"other: "nobody""#]
+            ["assistant: call ls ls({})", r#"tool: result ls ["a.rs"]"#, r#"other: "1""#, r#"other: "no role""#]
         );
     }
 
