@@ -10,7 +10,7 @@ use foldline::{FoldSession, Message, Part, Role};
 
 fn main() -> Result<(), foldline::Error> {
     let mut session = FoldSession::for_model("gpt-4o", 4_000);
-    session.push(Message::text(Role::User, "Read the files 0 to 39, then tell me the value in file 3."));
+    session.push(Message::text(Role::User, "Read the files 0 to 39, then report the value in file 3."));
     let mut sent: Vec<OwnedMessage> = Vec::new();
     loop {
         // Before each call to the model. Only the messages after the first change are rendered again.
@@ -47,10 +47,10 @@ fn read_file(arguments: &str) -> String {
     lines.replace("line 20 ", "the value is 4711, line 20 ")
 }
 
-/// Stands in for a model: reads file after file, then unfolds the third one and answers.
+/// Replaces a model: reads file after file, then unfolds the third one and answers.
 fn scripted_model(sent: &[OwnedMessage]) -> OwnedMessage {
     let files = || sent.iter().flat_map(Message::calls).filter(|call| call.name == "read_file");
-    // Old rounds leave the request, so the number of the newest file tells how far the work is.
+    // Old rounds leave the request, so the number of the newest file shows the progress.
     let newest = files().filter_map(|call| call.id.strip_prefix("file_")?.parse::<usize>().ok()).max();
     let next = newest.map_or(0, |newest| newest + 1);
     if next < 40 {

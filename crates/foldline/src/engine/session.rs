@@ -227,7 +227,7 @@ impl FoldSession {
     };
 
     /// Returns the answer to a call of [`UNFOLD_TOOL`](FoldSession::UNFOLD_TOOL): the original, or a sentence for the
-    /// model that says what is wrong with its arguments. Originals that are not text are returned with replacement
+    /// model about what is wrong with its arguments. Originals that are not text are returned with replacement
     /// characters; [`unfold`](FoldSession::unfold) returns their bytes.
     ///
     /// ```
