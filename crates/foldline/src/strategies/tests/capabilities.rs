@@ -253,12 +253,20 @@ fn chat_body(files: usize) -> String {
 fn rows_20_and_21_events_carry_counts_and_the_handle_of_dropped_rounds() {
     let body = chat_body(120);
     let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
-    let (store, events) = (MemoryStore::default(), RefCell::new(Vec::new()));
-    let listener = |event| events.borrow_mut().push(event);
-    apply(&request, &options(4_000), &Ledger::default(), Some(&store), &listener).unwrap();
-    let events = events.into_inner();
-    assert!(matches!(events[0], FoldEvent::Started { budget: 4_000, .. }), "{events:?}");
-    assert!(matches!(events.last(), Some(FoldEvent::Completed { sent_tokens: ..=4_000, .. })), "{events:?}");
+    let store = MemoryStore::default();
+    let mut events = Vec::new();
+    // The smallest budgets leave room for the newest rounds only.
+    for limit in [4_000, 1_200, 900, 700] {
+        let run = RefCell::new(Vec::new());
+        let listener = |event| run.borrow_mut().push(event);
+        apply(&request, &options(limit), &Ledger::default(), Some(&store), &listener).unwrap();
+        let run = run.into_inner();
+        assert!(matches!(run[0], FoldEvent::Started { budget, .. } if budget == limit), "{run:?}");
+        let fits =
+            |event: &FoldEvent| matches!(event, FoldEvent::Completed { sent_tokens, .. } if *sent_tokens <= limit);
+        assert!(run.last().is_some_and(fits), "{run:?}");
+        events.extend(run);
+    }
     let has_handle = |event: &FoldEvent| matches!(event, FoldEvent::Truncated { handle: Some(_), .. });
     assert!(events.iter().any(has_handle), "{events:?}");
     for event in &events {
