@@ -1,7 +1,7 @@
 //! `cargo xtask postgres COMMAND`: runs a command with a private PostgreSQL server.
 //!
 //! The server has its data in a temporary folder, listens on a free port of the loopback interface, and ends with the
-//! command. `FOLDLINE_TEST_POSTGRES` is the URL of its administrator.
+//! command. `TEST_POSTGRES_URL` is the URL of its administrator.
 
 use std::fs;
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use crate::output::print_line;
 
 /// The variable with the URL of the server's administrator.
-pub(crate) const SERVER_VARIABLE: &str = "FOLDLINE_TEST_POSTGRES";
+pub(crate) const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
 
 /// Starts a server, runs the command and stops the server.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Databases for tests (cargo features `postgres` and `testing`).
 //!
 //! `cargo xtask postgres` starts a private server and puts the URL of its administrator into
-//! `FOLDLINE_TEST_POSTGRES`; a test without that variable has nothing to test.
+//! `TEST_POSTGRES_URL`; a test without that variable has nothing to test.
 
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a failing test panics")]
 

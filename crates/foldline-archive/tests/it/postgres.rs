@@ -9,7 +9,7 @@ use foldline_archive::{Archive, ErrorKind, Namespace, RetentionPolicy, TenantArc
 /// Returns the server for tests; ends the test if there is none.
 macro_rules! database {
     () => {
-        match std::env::var("FOLDLINE_TEST_POSTGRES") {
+        match std::env::var("TEST_POSTGRES_URL") {
             Ok(url) => TestDatabase::create(&url),
             Err(_) => {
                 println!("skipped: needs a PostgreSQL server, see `cargo xtask postgres`");
