@@ -63,7 +63,7 @@ fn serve_startup_errors_give_advice() {
     for (arguments, advice) in [
         (["--listen", &taken], "choose another address with --listen"),
         (["--listen", "example.com:80"], "such as 127.0.0.1:8787"),
-        (["--archive", "file/archive.db"], "set another path with --archive"),
+        (["--archive", "file/archive.db"], "set another one with --archive"),
         (["--mode", "slow"], "choose fold, observe or off"),
     ] {
         let (exit, stderr) = run_failing(home.path(), &[&["serve"][..], &arguments].concat());
