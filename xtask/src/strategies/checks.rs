@@ -9,7 +9,9 @@ use foldline::laws::{LawProfile, check_conversation};
 use foldline::{Conversation, Handle, Message, Meter, ModelTable, Part, Role};
 
 use crate::output::print_line;
-use crate::strategies::MODEL;
+
+/// The model whose exact counter judges every count.
+pub(super) const MODEL: &str = "gpt-4o";
 
 /// A recorded session.
 pub(crate) struct CheckedSession {

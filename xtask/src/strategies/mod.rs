@@ -26,13 +26,11 @@ use foldline_summarize::{EnforceOptions, enforce_context_window};
 
 use crate::corpus;
 use crate::output::print_line;
-use crate::strategies::checks::{CheckedSession, Findings};
+use crate::strategies::checks::{CheckedSession, Findings, MODEL};
 
 /// Sessions that are checked, sampled evenly.
 const SESSION_COUNT: usize = 60;
 const BUDGETS: [u64; 3] = [8_000, 16_000, 32_000];
-/// The model whose exact counter judges every count.
-const MODEL: &str = "gpt-4o";
 
 /// Checks the strategies on recorded sessions.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {

@@ -1,7 +1,9 @@
 //! `foldline pipe`: the engine as a sidecar on standard input and output.
 //!
-//! This file has the command and the protocol: every input line gets exactly one answer. `session` has the conversation.
+//! This file has the command and the protocol: every input line gets exactly one answer. `session` has the conversation,
+//! `error` the error answers.
 
+mod error;
 mod session;
 
 use std::io::{BufRead, Write, stdin, stdout};
@@ -9,15 +11,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline::laws::LawViolation;
-use foldline::tokens::Tokens;
+use foldline::Policy;
 use foldline::wire::Format;
-use foldline::{ErrorKind, Policy};
 use foldline_archive::{AccessMode, TenantArchive, UNFOLD_TOOL};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
+use crate::command::pipe::error::PipeError;
 use crate::command::pipe::session::{OpenParams, PipeDefaults, PipeSession, PushParams, UnfoldParams};
 use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{FoldGroups, SettingFlags};
@@ -102,50 +102,6 @@ enum PipeOp {
 #[derive(Deserialize)]
 struct ToolsParams {
     format: Option<Format>,
-}
-
-/// Error answer.
-struct PipeError {
-    kind: &'static str,
-    message: String,
-    floor_and_budget: Option<(Tokens, Tokens)>,
-    law: Option<&'static str>,
-}
-
-impl PipeError {
-    fn new(kind: &'static str, message: impl ToString) -> Self {
-        Self { kind, message: message.to_string(), floor_and_budget: None, law: None }
-    }
-
-    /// Creates the error for messages that break a law.
-    fn law_broken(violation: &LawViolation) -> Self {
-        Self { law: Some(violation.law.name()), ..Self::new("law_broken", violation) }
-    }
-
-    fn to_json(&self) -> Value {
-        let mut object = json!({ "kind": self.kind, "message": self.message });
-        if let Some((floor, budget)) = self.floor_and_budget {
-            object["floor"] = floor.into();
-            object["budget"] = budget.into();
-        }
-        if let Some(law) = self.law {
-            object["law"] = law.into();
-        }
-        object
-    }
-}
-
-impl From<foldline::Error> for PipeError {
-    fn from(error: foldline::Error) -> Self {
-        let (kind, floor_and_budget) = match error.kind() {
-            ErrorKind::CannotFit { floor, budget, .. } => ("cannot_fit", Some((*floor, *budget))),
-            ErrorKind::NotJson { .. } => ("not_json", None),
-            ErrorKind::TooDeep { .. } => ("too_deep", None),
-            ErrorKind::NotARequest => ("not_a_message", None),
-            _ => ("failed", None),
-        };
-        Self { floor_and_budget, ..Self::new(kind, error) }
-    }
 }
 
 impl PipeCommand {

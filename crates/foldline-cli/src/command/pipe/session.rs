@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::command::pipe::PipeError;
+use crate::command::pipe::error::PipeError;
 
 /// Values for fields that `open` does not set.
 pub(super) struct PipeDefaults {
