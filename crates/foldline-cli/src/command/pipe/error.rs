@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Error answer.
 pub(super) struct PipeError {
     kind: &'static str,
-    message: String,
+    pub(super) message: String,
     floor_and_budget: Option<(Tokens, Tokens)>,
     law: Option<&'static str>,
 }
