@@ -44,7 +44,7 @@ impl DependencyPolicy {
         let allowed = table.get("licenses").and_then(|licenses| licenses.get("allow")).and_then(|list| list.as_array());
         let allowed = allowed.context("deny.toml has no list licenses.allow")?;
         let names: BTreeSet<String> = allowed.iter().filter_map(|name| name.as_str()).map(str::to_owned).collect();
-        if let Some(unknown) = names.iter().find(|name| spdx::license_id(name).is_none()) {
+        if let Some(unknown) = names.iter().find(|name| Expression::parse(name).is_err()) {
             bail!("licenses.allow of deny.toml: {unknown} is not an SPDX license");
         }
         Ok(Self { allowed_licenses: names })
@@ -81,7 +81,9 @@ impl DependencyPolicy {
         let expression = Expression::parse_mode(license, ParseMode::LAX).context("not an SPDX expression")?;
         let is_allowed = expression.evaluate(|required| {
             let id = required.license.id().filter(|_| required.addition.is_none());
+            // A license with an exception is listed as a whole.
             id.is_some_and(|id| self.allowed_licenses.contains(id.name))
+                || self.allowed_licenses.contains(&required.to_string())
         });
         if is_allowed { Ok(()) } else { bail!("{license} is not in licenses.allow") }
     }
