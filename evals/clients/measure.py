@@ -35,10 +35,16 @@ class Body:
         found = [SUBTASK.match(text.strip()) for it in self.task for text in texts(it.get("content"))]
         return "".join("subtask " + it[1] for it in found if it)[-9:] or "main"
 
-    def elements(self):
-        """Returns the messages as a prompt cache compares them: without fields that it does not see, text as one part."""
+    def elements(self, stored=()):
+        """Returns the messages as a prompt cache compares them: without fields that it does not see, text as one part.
+        A reference is the item that it refers to, if `stored` has it."""
         head = [self.json.get("system") or self.json.get("instructions"), self.json.get("tools")]
-        return [json.dumps(plain(it), sort_keys=True) for it in head + self.list]
+        listed = [stored[it["id"]] if is_reference(it) and it["id"] in stored else it for it in self.list]
+        return [json.dumps(plain(it), sort_keys=True) for it in head + listed]
+
+    def items(self):
+        """Returns the items by their ids, without references."""
+        return {it["id"]: it for it in self.list if it.get("id") and not is_reference(it)}
 
     def results(self, listed=None):
         """Returns the texts of tool results by the ids of their calls."""
@@ -52,6 +58,10 @@ class Body:
                 blocks = (block for block in it["content"] if block.get("type") == "tool_result")
                 found.update((block["tool_use_id"], "".join(texts(block.get("content")))) for block in blocks)
         return found
+
+
+def is_reference(it):
+    return it.get("type") == "item_reference"
 
 
 def by_model(it):
@@ -83,11 +93,12 @@ def plain(value):
 
 def moves(bodies, needs_tools=True):
     """Returns the requests that do not begin with the previous one of their conversation, as pairs of both."""
-    found, last = [], {}
+    found, last, stored = [], {}, {}
     for body in bodies:
         if needs_tools and not body.has_tools:
             continue
-        now, name = body.elements(), body.conversation()
+        stored.update(body.items())
+        now, name = body.elements(stored), body.conversation()
         before = last.get(name, [])
         if now[: len(before)] != before and now != before[: len(now)]:
             found.append((before, now))

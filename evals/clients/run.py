@@ -21,6 +21,7 @@ which records what it receives. Each row of the table is one session:
     new results      new results that arrived whole, of those that fit; in brackets those that did not fit
     same bytes       true if every body arrived unchanged; checked if there is nothing to fold
 
+FOLDLINE_EVAL_TIMEOUT is the time for a client, in seconds (600).
 FOLDLINE_EVAL_KEEP names a folder for the records and logs of every session, and for the rows as lines of JSON.
 """
 
@@ -48,9 +49,9 @@ COLUMNS = (
 class Case:
     """A session: a client, the window, and the options of the provider."""
 
-    def __init__(self, name, commands, window, turns=30, flags=(), options=(), lines=60, timeout=600, task=TASK):
+    def __init__(self, name, commands, window, turns=30, flags=(), options=(), lines=60, task=TASK):
         self.name, self.commands, self.window, self.turns = name, commands, window, turns
-        self.flags, self.options, self.lines, self.timeout, self.task = list(flags), list(options), lines, timeout, task
+        self.flags, self.options, self.lines, self.task = list(flags), list(options), lines, task
 
     @property
     def has_tools(self):
@@ -61,6 +62,7 @@ class Case:
         return self.window < 500_000
 
 
+TIMEOUT = int(os.environ.get("FOLDLINE_EVAL_TIMEOUT", "600"))
 CHAT, RESPONSES, MESSAGES = "gpt-4o", "gpt-5.5", "claude-opus-4-6"
 SDK = {
     f"{library} python, {api}, {way.replace('-', ' ')}": sdk(api, way, model)
@@ -207,7 +209,7 @@ def run(case, installed, foldline, provider):
                         start_new_session=True,
                     )
                     started.append(client)
-                    end = str(client.wait(timeout=case.timeout))
+                    end = str(client.wait(timeout=TIMEOUT))
         except subprocess.TimeoutExpired:
             end = "timeout"
         row = report(case, tap, records, own, end)

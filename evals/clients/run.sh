@@ -29,7 +29,7 @@ environment aider aider-chat setuptools
 if [ ! -x "$installed/npm/node_modules/.bin/claude" ]; then
     npm install --prefix "$installed/npm" --no-audit --no-fund \
         @anthropic-ai/claude-code @openai/codex opencode-ai @earendil-works/pi-coding-agent cline \
-        openai ai @ai-sdk/openai @ai-sdk/anthropic
+        openai ai@6 @ai-sdk/openai@3 @ai-sdk/anthropic@3
 fi
 cd "$root"
 cargo build -p foldline-cli -p foldline-server --bin foldline --example strict_provider

@@ -114,6 +114,7 @@ pub(crate) fn caller_env() -> CallerEnv {
         opencode_config: text(OPENCODE_CONFIG_CONTENT),
         cloud_variables: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| read_variable(name).is_some()).collect(),
         no_proxy: NO_PROXY.into_iter().find_map(text),
+        has_log_filter: read_variable(RUST_LOG).is_some(),
         behind_proxy: NETWORK_PROXIES.iter().any(|name| read_variable(name).is_some()),
         claude_variables: OFFICIAL_UPSTREAM_VARIABLES
             .into_iter()

@@ -50,6 +50,25 @@ fn failure_of(folder: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// Dropped rounds are one line of JSON, on which ranges of lines and patterns are useless.
+#[test]
+fn unfolded_rounds_are_readable() {
+    let folder = archive_folder();
+    let rounds = r#"[{"role":"assistant","parts":[{"type":"reasoning","text":"Hm.","seal":"c2lnbmVk"},{"type":"tool_call","id":"c","name":"Read","arguments":{"json":"{\"file_path\":\"src/a.rs\"}"}}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":[{"type":"text","text":"fn a() {\n    readable_words();\n}\n"}]}]}]"#;
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    archive.tenant(&Namespace::local()).store(&[Original { tool: None, ..original(rounds) }]).unwrap();
+    drop(archive);
+    let (folder, handle) = (folder.path(), Handle::for_content(rounds.as_bytes()));
+    let handle = handle.as_str();
+    let view = "== assistant\n-- reasoning\nHm.\n-- call of Read src/a.rs\n== tool\n-- result of Read src/a.rs, ok\nfn a() {\n    readable_words();\n}\n";
+    assert_eq!(stdout_of(folder, &["unfold", handle]), view);
+    assert_eq!(stdout_of(folder, &["unfold", handle, "--lines", "4"]), "-- call of Read src/a.rs\n");
+    assert_eq!(stdout_of(folder, &["unfold", handle, "--grep", "words"]), "8:    readable_words();\n");
+    assert_eq!(stdout_of(folder, &["unfold", handle, "--raw"]), rounds);
+    let found = stdout_of(folder, &["search", "readable_words"]);
+    assert!(found.contains("line 8") && found.contains(">     readable_words();"), "{found}");
+}
+
 #[test]
 fn unfold_prints_all_or_a_part() {
     let folder = archive_folder();

@@ -64,7 +64,7 @@ fn written_handles_unfold_to_their_originals() {
     assert!(handles.len() > 5, "{}", String::from_utf8_lossy(&folded.stdout));
     let mut exact = 0;
     for handle in &handles {
-        let unfolded = String::from_utf8(run_foldline(&archive, &["unfold", handle], "").stdout).unwrap();
+        let unfolded = String::from_utf8(run_foldline(&archive, &["unfold", handle, "--raw"], "").stdout).unwrap();
         // A handle of whole rounds gives their messages as JSON.
         let is_whole = raw.contains(&unfolded) || serde_json::from_str::<Vec<serde_json::Value>>(&unfolded).is_ok();
         assert!(is_whole, "{handle}: {unfolded}");

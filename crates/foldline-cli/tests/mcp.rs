@@ -141,3 +141,22 @@ fn server_starts_before_the_archive_exists() {
     assert!(!is_error && texts[0].contains("needle"), "{texts:?}");
     client.close();
 }
+
+#[test]
+fn mcp_client_gets_a_folded_image_as_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = r#"{"type":"image","source":{"base64":"iVBORw0KGgoAAAANSUhEUg=="}}"#;
+    let handle = Handle::for_content(image.as_bytes());
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    archive.tenant(&Namespace::local()).store(&[Original::new(handle, image.as_bytes())]).unwrap();
+    drop(archive);
+    let mut client = McpClient::start(folder.path());
+    let answer = client.request("tools/call", json!({"name": "unfold", "arguments": {"handle": handle}}));
+    let block = &answer["result"]["content"][0];
+    assert_eq!(
+        *block,
+        json!({"type": "image", "data": "iVBORw0KGgoAAAANSUhEUg==", "mimeType": "image/png"}),
+        "{answer}"
+    );
+    client.close();
+}

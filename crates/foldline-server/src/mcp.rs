@@ -10,6 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use foldline::engine::original_image;
 use foldline_archive::{ArchiveStats, Error, Excerpt, ExcerptQuery, OriginalInfo, SearchHit, TenantArchive, excerpt};
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{CallToolResult, ContentBlock, Implementation, ServerCapabilities, ServerConfig};
@@ -106,10 +107,13 @@ impl McpServer {
                 page: Some(params.page.unwrap_or(1)),
             };
             let unfolded = archive.unfold(&params.handle)?;
-            let excerpt = excerpt(&unfolded.bytes, &query)?;
-            let note = excerpt_note(&unfolded.info, &excerpt);
+            let excerpt = excerpt(&unfolded.readable(), &query)?;
+            let note = ContentBlock::text(excerpt_note(&unfolded.info, &excerpt));
+            if let Some(image) = original_image(&unfolded.bytes) {
+                return Ok(vec![ContentBlock::image(image.base64, image.media_type), note]);
+            }
             // The text is a separate block, so that the note is not taken for a part of it.
-            Ok(vec![lossy_text(excerpt.bytes), note])
+            Ok(vec![ContentBlock::text(lossy_text(excerpt.bytes)), note])
         })
         .await
     }
@@ -130,14 +134,14 @@ impl McpServer {
                         format!("There is no page {page}: {total} hits are on {} pages.", total.div_ceil(HITS_PER_PAGE))
                     }
                 };
-                return Ok(vec![none]);
+                return Ok(vec![ContentBlock::text(none)]);
             }
             let mut text: Vec<String> = found.hits.iter().map(format_hit).collect();
             text.push(match found.total.saturating_sub(page.saturating_mul(HITS_PER_PAGE)) {
                 0 => format!("{} hits in all.", found.total),
                 more => format!("{more} more hits: ask for page {}.", page + 1),
             });
-            Ok(vec![text.join("\n\n")])
+            Ok(vec![ContentBlock::text(text.join("\n\n"))])
         })
         .await
     }
@@ -145,7 +149,7 @@ impl McpServer {
     /// How much was folded and is held: originals, bytes, tokens, which tools they came from, since when.
     #[tool(annotations(title = "Statistics", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
     async fn stats(&self) -> CallToolResult {
-        self.run_blocking(|archive| Ok(vec![format_stats(&archive.stats()?)])).await
+        self.run_blocking(|archive| Ok(vec![ContentBlock::text(format_stats(&archive.stats()?))])).await
     }
 }
 
@@ -162,12 +166,12 @@ impl McpServer {
     /// Runs `read` on a blocking thread and converts its outcome into a tool result.
     async fn run_blocking(
         &self,
-        read: impl FnOnce(&TenantArchive) -> Result<Vec<String>, Error> + Send + 'static,
+        read: impl FnOnce(&TenantArchive) -> Result<Vec<ContentBlock>, Error> + Send + 'static,
     ) -> CallToolResult {
         let server = self.clone();
         let result = tokio::task::spawn_blocking(move || server.open_archive().and_then(|archive| read(&archive)));
         match result.await {
-            Ok(Ok(texts)) => CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect()),
+            Ok(Ok(blocks)) => CallToolResult::success(blocks),
             Ok(Err(error)) => CallToolResult::error(vec![ContentBlock::text(error.to_string())]),
             Err(error) => CallToolResult::error(vec![ContentBlock::text(format!("foldline failed: {error}"))]),
         }

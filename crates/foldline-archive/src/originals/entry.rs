@@ -1,6 +1,9 @@
 //! Originals as users see them: bytes and metadata.
 
+use std::borrow::Cow;
+
 use foldline::Handle;
+use foldline::engine::readable_original;
 
 /// Metadata of an original.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,4 +36,12 @@ pub struct UnfoldedOriginal {
     pub info: OriginalInfo,
     /// Its exact bytes.
     pub bytes: Vec<u8>,
+}
+
+impl UnfoldedOriginal {
+    /// Returns the form that models and people get: the bytes of a text; rounds and other JSON of foldline with role,
+    /// tool, target and real line breaks, and without signatures.
+    pub fn readable(&self) -> Cow<'_, [u8]> {
+        readable_original(&self.bytes)
+    }
 }

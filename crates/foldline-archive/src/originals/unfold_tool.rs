@@ -3,6 +3,7 @@
 //! Which originals a model may read is decided by the caller. Results are bounded, and errors are words that the model
 //! can act on.
 
+use foldline::engine::readable_original;
 use foldline::tokens::Tokens;
 use foldline::wire::InjectedTool;
 use foldline::{Handle, Meter};
@@ -72,7 +73,7 @@ pub fn answer_unfold(
         page: Some(arguments.page.unwrap_or(1)),
         ..ExcerptQuery::default()
     };
-    let excerpt = excerpt(&bytes, &query).map_err(message)?;
+    let excerpt = excerpt(&readable_original(&bytes), &query).map_err(message)?;
     let mut text = String::from_utf8_lossy(&excerpt.bytes).into_owned();
     if text.trim().is_empty() {
         text = match excerpt.matches {

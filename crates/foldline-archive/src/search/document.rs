@@ -23,8 +23,8 @@ pub(crate) fn document_terms(unfolded: &UnfoldedOriginal) -> (BTreeSet<String>, 
             }
         });
     };
-    let head = &unfolded.bytes[..unfolded.bytes.len().min(MAX_INDEXED_BYTES)];
-    add(&String::from_utf8_lossy(head));
+    let text = unfolded.readable();
+    add(&String::from_utf8_lossy(&text[..text.len().min(MAX_INDEXED_BYTES)]));
     unfolded.info.tool.as_deref().into_iter().for_each(&mut add);
     unfolded.info.arguments.as_deref().into_iter().for_each(&mut add);
     (terms, count)

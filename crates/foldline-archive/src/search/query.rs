@@ -84,8 +84,7 @@ impl TenantArchive {
             .skip(skip)
             .take(limit)
             .map(|hit| {
-                let text = String::from_utf8_lossy(&hit.original.bytes);
-                let (line, snippet) = snippet(&text, &query);
+                let (line, snippet) = snippet(&String::from_utf8_lossy(&hit.original.readable()), &query);
                 SearchHit { info: hit.original.info, score: hit.score, line, snippet }
             })
             .collect();
@@ -170,7 +169,8 @@ impl<'q> RankingContext<'q> {
                 }
             });
         };
-        count(&String::from_utf8_lossy(&unfolded.bytes[..unfolded.bytes.len().min(MAX_INDEXED_BYTES)]));
+        let text = unfolded.readable();
+        count(&String::from_utf8_lossy(&text[..text.len().min(MAX_INDEXED_BYTES)]));
         unfolded.info.tool.as_deref().into_iter().for_each(&mut count);
         unfolded.info.arguments.as_deref().into_iter().for_each(&mut count);
         let norm = 1.0 - BM25_B + BM25_B * length as f64 / self.average_words.max(1.0);

@@ -36,7 +36,12 @@ pub(crate) struct CallerEnv {
     pub(crate) behind_proxy: bool,
     /// Names of [`OFFICIAL_UPSTREAM_VARIABLES`] that the user has set.
     pub(crate) claude_variables: Vec<&'static str>,
+    /// True if the user has set which log lines programs print.
+    pub(crate) has_log_filter: bool,
 }
+
+/// Log lines of Codex: it reports the refused WebSocket as an error, although it then uses HTTP.
+const CODEX_LOG_FILTER: &str = "error,codex_api::endpoint::responses_websocket=off";
 
 /// A command to run, and the proxy for it.
 pub(crate) struct LaunchPlan<'a> {
@@ -89,6 +94,9 @@ pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
         // Codex warns of the variable and expects a setting. A setting on its command line is valid TOML.
         Some(ClientKind::Codex) => {
             overrides.variables[0] = ("OPENAI_BASE_URL", None);
+            if !caller.has_log_filter {
+                overrides.variables.push(set("RUST_LOG", CODEX_LOG_FILTER));
+            }
             let key = plan.configured.first().map_or("openai_base_url", |it| it.key.as_str());
             overrides.arguments = vec!["-c".into(), format!("{key}={:?}", bases.openai).into()];
         }
@@ -195,6 +203,9 @@ mod tests {
         let codex = overrides("/usr/bin/codex", &CallerEnv::default());
         assert_eq!(codex.arguments, ["-c", "openai_base_url=\"http://127.0.0.1:9/v1\""]);
         assert!(codex.variables.contains(&("OPENAI_BASE_URL", None)), "codex warns of it");
+        assert_eq!(variable_value(&codex, "RUST_LOG").as_deref(), Some(CODEX_LOG_FILTER));
+        let user = CallerEnv { has_log_filter: true, ..CallerEnv::default() };
+        assert_eq!(variable_value(&overrides("codex", &user), "RUST_LOG"), None);
         let aider = overrides("aider", &CallerEnv::default());
         assert_eq!(aider.arguments[..2], ["--openai-api-base", "http://127.0.0.1:9/v1"]);
     }

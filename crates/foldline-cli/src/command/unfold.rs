@@ -10,10 +10,11 @@ use crate::output::{report, write_output};
 use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{ArchiveGroups, SettingFlags};
 
-/// Print an original that was folded, byte for byte
+/// Print an original that was folded
 ///
 /// A marker in a folded conversation ends in a handle. This command prints the original that the marker replaced, or
-/// a part of it. Without a range, pattern or page the output is exactly the bytes that were folded.
+/// a part of it. A text is printed byte for byte. Whole rounds are printed with role, tool, target and real line
+/// breaks; --raw prints their exact bytes.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct UnfoldCommand {
@@ -36,6 +37,10 @@ pub(crate) struct UnfoldCommand {
     #[arg(long, value_name = "N")]
     page: Option<usize>,
 
+    /// The exact bytes that were folded: rounds, images and signed reasoning as JSON.
+    #[arg(long)]
+    raw: bool,
+
     #[command(flatten)]
     settings: SettingFlags<ArchiveGroups>,
 }
@@ -44,7 +49,8 @@ const HELP: &str = "\
 Examples:
   foldline unfold 7k3q9p2m4x1z                        the whole original
   foldline unfold 7k3q9p2m --lines 120..160           a few lines; 8 characters of the handle are enough
-  foldline unfold 7k3q9p2m4x1z --grep 'error|warn' -C 2   what went wrong, with two lines around";
+  foldline unfold 7k3q9p2m4x1z --grep 'error|warn' -C 2   what went wrong, with two lines around
+  foldline unfold 7k3q9p2m4x1z --raw                  the exact bytes";
 
 impl UnfoldCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
@@ -54,7 +60,7 @@ impl UnfoldCommand {
             .open_tenant()?
             .unfold(&self.handle)
             .map_err(listing_candidates)?;
-        let excerpt = excerpt(&unfolded.bytes, &query)?;
+        let excerpt = if self.raw { excerpt(&unfolded.bytes, &query)? } else { excerpt(&unfolded.readable(), &query)? };
         write_output(None, &excerpt.bytes)?;
         if !excerpt.is_complete {
             report("foldline: the pattern search was stopped at its time limit; there may be more matches");

@@ -14,8 +14,8 @@ use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::table::{
     ALLOW_HOST, ALLOW_ORIGIN, ANTHROPIC, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
-    OPENAI, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE,
-    TOKENS, UNFOLD, UPSTREAM, WINDOW, find_setting,
+    OPENAI, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, THREADS, TLS_CERT, TLS_KEY, TOKEN,
+    TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, find_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -71,6 +71,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
         offer_unfold_tool: layers
             .parse(&UNFOLD, |text| bool::from_str(text).map_err(|_| "write true or false"))?
             .unwrap_or(defaults.offer_unfold_tool),
+        threads: layers.parse(&THREADS, str::parse)?.unwrap_or(defaults.threads),
         summary_mode: layers.parse(&SUMMARIZE, str::parse)?.unwrap_or(defaults.summary_mode),
         summary_model: layers.get(&SUMMARY_MODEL).map(|value| value.text.to_owned()).filter(|it| !it.is_empty()),
         limits: ProxyLimits {

@@ -285,6 +285,16 @@ pub(crate) const UNFOLD: Setting = Setting::new(
 )
 .default("true");
 
+pub(crate) const THREADS: Setting = Setting::new(
+    "threads",
+    "FOLDLINE_THREADS",
+    Proxy,
+    Choice(&["refuse", "pass"]),
+    "Message threads, whose history the provider stores: refuse (the client sends its whole history, which is folded) or \
+     pass (forwarded and not folded)",
+)
+.default("refuse");
+
 pub(crate) const SUMMARIZE: Setting = Setting::new(
     "summarize",
     "FOLDLINE_SUMMARIZE",
@@ -417,6 +427,7 @@ pub(crate) const SETTINGS: &[&Setting] = &[
     &POLICY,
     &WINDOW,
     &UNFOLD,
+    &THREADS,
     &SUMMARIZE,
     &SUMMARY_MODEL,
     &MAX_BODY,

@@ -274,7 +274,7 @@ impl DemoRunner {
 /// Returns true if the original behind a handle, as returned by the proxy, is a text that the agent sent.
 async fn original_matches_agent(base_url: &str, handle: &str, agent: &ScriptedAgent) -> Result<bool, DemoError> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
-    let request = Request::get(format!("{base_url}/foldline/unfold/{handle}")).body(Body::empty())?;
+    let request = Request::get(format!("{base_url}/foldline/unfold/{handle}?raw=1")).body(Body::empty())?;
     let response = client.request(request).await?;
     let is_found = response.status() == StatusCode::OK;
     let original = response.into_body().collect().await?.to_bytes();

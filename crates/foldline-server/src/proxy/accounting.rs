@@ -67,6 +67,7 @@ pub(crate) fn record_usage(
 ) {
     let usage = reported.as_ref().and_then(|reported| reported.usage);
     let unfolded = reported.as_ref().map_or(&[][..], |reported| &reported.unfolded);
+    let unfolded_count = unfolded.len() as u64;
     record_activity(state, prepared, response, usage, unfolded);
     let Some((usage, rounds)) = reported.and_then(|reported| Some((reported.usage?, reported.rounds))) else {
         return;
@@ -78,6 +79,11 @@ pub(crate) fn record_usage(
         ("cache_write", usage.cache_write.unwrap_or(0)),
     ] {
         state.metrics.reported_tokens.get_or_create(&TokenLabels { direction }).inc_by(tokens);
+    }
+    let earlier_rounds = usage.input.saturating_sub(usage.context_tokens());
+    if rounds == RoundCount::Several {
+        state.metrics.unfold_tokens.inc_by(earlier_rounds);
+        prepared.hidden_rounds.facts.add_unfolds(unfolded_count, earlier_rounds);
     }
     if rounds == RoundCount::One {
         compare_counts(state, prepared, usage.context_tokens());

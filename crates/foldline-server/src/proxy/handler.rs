@@ -18,7 +18,8 @@ use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::downstream::open_request::OpenRequest;
 use crate::proxy::downstream::request_body::RequestBody;
 use crate::proxy::downstream::route::{RequestKind, RequestRoute};
-use crate::proxy::fold::prepare::{FoldJob, HistoryView, PreparedRequest, Refold, prepare};
+use crate::proxy::fold::job::{FoldJob, HistoryView};
+use crate::proxy::fold::prepare::{PreparedRequest, Refold, prepare};
 use crate::proxy::fold::summaries::summarize_if_due;
 use crate::proxy::reply::reply;
 use crate::proxy::settings::ProxyMode;
@@ -74,6 +75,9 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let mut prepared = None;
     if let Some(job) = identify(&state, &parts, &route, &body) {
         prepared = prepare(&state, &job, None).await;
+        if prepared.as_ref().is_some_and(|prepared| prepared.is_refused_thread) {
+            return Err(ErrorCause::Thread.in_format(format));
+        }
         if probe_window(&state, prepared.as_ref(), &parts.headers).await {
             prepared = prepare(&state, &job, None).await;
         }

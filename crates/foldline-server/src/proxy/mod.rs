@@ -68,5 +68,6 @@ pub use crate::proxy::downstream::secret_file::check_secret_file;
 pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::TlsFiles;
 pub use settings::{
-    InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, Timeouts, UpstreamUrl, Upstreams,
+    InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, ThreadMode, Timeouts, UpstreamUrl,
+    Upstreams,
 };

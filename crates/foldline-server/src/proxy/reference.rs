@@ -28,7 +28,10 @@ const ENDPOINTS: &[(&str, &str)] = &[
          tenant with model, upstream, tokens, bounds, evidence, age_seconds and expires_in_seconds",
     ),
     ("/foldline/metrics", "the metrics below, for Prometheus"),
-    ("/foldline/unfold/HANDLE?lines=10..20&grep=RE&page=2", "an original, or a part of it"),
+    (
+        "/foldline/unfold/HANDLE?lines=10..20&grep=RE&page=2&raw=1",
+        "an original in readable form, or a part of it; with raw its exact bytes",
+    ),
 ];
 
 /// Headers of requests and responses.
@@ -42,6 +45,11 @@ const HEADERS: &[(&str, &str)] = &[
     ),
     ("x-foldline-tokens: RECEIVED,SENT", "response: prompt tokens as received and as sent, by our count"),
     ("x-foldline-folds: N", "response: folds in the request that was sent"),
+    (
+        "x-foldline-unfolds: N,TOKENS",
+        "response: originals that the model read in hidden rounds of this conversation so far, and the prompt tokens of \
+         these rounds without the last of each response; a streamed response does not count itself",
+    ),
     (
         "x-foldline-summaries: TOKENS,USD",
         "response: cost of the summaries of this conversation so far, if there are any",

@@ -63,6 +63,7 @@ async fn reply_in_rounds(
         let body = head.chunks.pop().unwrap_or_default();
         let (replied, usage) = rounds.run_buffered(body).await;
         record_usage(&state, &first, response, usage);
+        insert_unfolds(&mut client_head, &first);
         return match replied {
             Ok(body) => Response::from_parts(client_head, Body::from(body)),
             Err(failure) => failed_round_response(failure, &first, format, idle),
@@ -87,16 +88,28 @@ async fn reply_in_rounds(
 fn to_client(head: &Parts, prepared: Option<&PreparedRequest>) -> Parts {
     let mut head = headers::client_head(head.clone());
     if let Some(prepared) = prepared {
-        let mut insert = |name: &'static str, value: String| {
-            head.headers.insert(name, value.parse().expect("numbers and commas are valid in a header value"));
-        };
-        insert("x-foldline-tokens", format!("{},{}", prepared.received_tokens, prepared.sent_tokens));
-        insert("x-foldline-folds", prepared.fold_count.to_string());
+        let tokens = format!("{},{}", prepared.received_tokens, prepared.sent_tokens);
+        insert_header(&mut head, "x-foldline-tokens", &tokens);
+        insert_header(&mut head, "x-foldline-folds", &prepared.fold_count.to_string());
+        insert_unfolds(&mut head, prepared);
         if let Some(cost) = summaries::summary_header(&prepared.hidden_rounds.facts.summary_cost()) {
-            insert("x-foldline-summaries", cost);
+            insert_header(&mut head, "x-foldline-summaries", &cost);
         }
     }
     head
+}
+
+/// Adds the originals that the model has read in hidden rounds of the conversation, and the prompt tokens that these
+/// rounds cost in addition to the last round of each response, which the client is shown.
+fn insert_unfolds(head: &mut Parts, prepared: &PreparedRequest) {
+    let (count, tokens) = prepared.hidden_rounds.facts.unfolds();
+    if count > 0 {
+        insert_header(head, "x-foldline-unfolds", &format!("{count},{tokens}"));
+    }
+}
+
+fn insert_header(head: &mut Parts, name: &'static str, value: &str) {
+    head.headers.insert(name, value.parse().expect("numbers and commas are valid in a header value"));
 }
 
 /// Returns the response if a hidden round failed before the client got any data: the provider's own response, if

@@ -57,6 +57,8 @@ pub struct ProxySettings {
     pub window: Option<Tokens>,
     /// Offers the unfold tool in requests that have tools.
     pub offer_unfold_tool: bool,
+    /// Treatment of message threads, whose history the provider stores.
+    pub threads: ThreadMode,
     /// Mode in which a model writes summaries of old rounds.
     pub summary_mode: SummaryMode,
     /// Model that writes summaries, at the client's own provider; by default the conversation's model.
@@ -143,6 +145,16 @@ pub enum ProxyMode {
     Observe,
     /// Requests are forwarded unmodified and unparsed.
     Off,
+}
+
+/// Treatment of requests that continue a message thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadMode {
+    /// They are refused as if the provider had lost the thread: the client sends its whole history, which is folded.
+    #[default]
+    Refuse,
+    /// They are forwarded, and not folded.
+    Pass,
 }
 
 /// Mode in which a model writes summaries of old rounds.
@@ -234,6 +246,7 @@ impl Default for ProxySettings {
             models: Cow::Borrowed(ModelTable::builtin()),
             window: None,
             offer_unfold_tool: true,
+            threads: ThreadMode::Refuse,
             summary_mode: SummaryMode::Off,
             summary_model: None,
             policy_replay: None,
@@ -373,6 +386,18 @@ impl FromStr for ProxyMode {
 impl SummaryMode {
     /// Default time that a request waits for an inline summary.
     pub const DEFAULT_INLINE_WAIT: Duration = Duration::from_secs(30);
+}
+
+impl FromStr for ThreadMode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "refuse" => Ok(ThreadMode::Refuse),
+            "pass" => Ok(ThreadMode::Pass),
+            _ => Err(format!("unknown treatment of threads \"{name}\"; choose refuse or pass")),
+        }
+    }
 }
 
 impl FromStr for SummaryMode {

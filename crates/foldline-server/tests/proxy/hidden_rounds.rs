@@ -177,6 +177,9 @@ async fn output_after_hidden_call_is_not_delayed() {
 /// An error of the provider in a hidden round.
 const OVERLOADED: &str = r#"{"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded", "code": "busy"}, "request_id": "req_7"}"#;
 
+/// Requests for a hidden round after output was shown to the client.
+const ATTEMPTS: usize = 11;
+
 fn overloaded(headers: &[(&'static str, &'static str)]) -> UpstreamReply {
     UpstreamReply::Headed(529, [&[("request-id", "req_7")], headers].concat(), OVERLOADED.into())
 }
@@ -419,7 +422,8 @@ async fn persistent_overload_after_text_ends_stream_with_providers_error() {
             other => panic!("no script for {other:?}"),
         }
         assert!(got.text().contains("Let me see. ") && !got.text().contains("[DONE]"), "{}", got.text());
-        assert_eq!(harness.received().len(), 4);
+        // Claude Code ends its turn at an error after output, so the proxy makes as many attempts as it would.
+        assert_eq!(harness.received().len(), 1 + ATTEMPTS);
     }
 }
 
@@ -429,7 +433,7 @@ async fn shown_items_of_failed_response_are_continued_with_hidden_pair() {
     let format = Format::OpenAiResponses;
     let kept = temp_archive();
     let failure = overloaded(&[("retry-after-ms", "10")]);
-    let harness = start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (3, failure)).await;
+    let harness = start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (ATTEMPTS, failure)).await;
     let asked = agent_messages(format, 40);
     let got = harness.post(endpoint(format), streaming_body(format, &asked)).await;
     let done = got.text().split("\n\n").filter_map(|event| event.rsplit_once("data: "));
@@ -440,8 +444,8 @@ async fn shown_items_of_failed_response_are_continued_with_hidden_pair() {
     let continued = harness.post(endpoint(format), streaming_body(format, &[asked.clone(), shown].concat())).await;
     assert_eq!(parse_stream(format, &continued.body).text(), "It is 42.", "{}", continued.text());
     let received = harness.received();
-    assert_eq!(received.len(), 5);
-    assert_eq!(sent_messages(format, &received[4]), sent_messages(format, &received[1]));
+    assert_eq!(received.len(), 2 + ATTEMPTS);
+    assert_eq!(sent_messages(format, &received[1 + ATTEMPTS]), sent_messages(format, &received[1]));
 }
 
 /// Another client discards the items of a failed response and repeats its request: the hidden round is not restored.
@@ -450,7 +454,7 @@ async fn discarded_items_of_failed_response_are_not_restored() {
     let format = Format::OpenAiResponses;
     let kept = temp_archive();
     let failure = overloaded(&[("retry-after-ms", "10")]);
-    let harness = start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (3, failure)).await;
+    let harness = start_failing(format, Delivery::Stream, &kept.archive, "Let me see. ", (ATTEMPTS, failure)).await;
     let asked = agent_messages(format, 40);
     harness.post(endpoint(format), streaming_body(format, &asked)).await;
     let other = json!({ "type": "message", "id": "msg_other", "role": "assistant", "content": [{ "type": "output_text", "text": "No." }] });

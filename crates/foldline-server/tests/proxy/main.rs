@@ -13,6 +13,7 @@ mod known_failures;
 mod learned;
 mod overflow;
 mod passthrough;
+mod real_clients;
 mod resending;
 mod slow_clients;
 #[path = "../../../foldline-archive/tests/it/small_disk.rs"]

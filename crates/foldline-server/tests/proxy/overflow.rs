@@ -56,6 +56,32 @@ async fn refused_prompt_is_refolded_to_the_real_window() {
     }
 }
 
+/// Claude Code reserves 32,000 tokens for its response. A limit of 60,000 leaves less for the prompt than its instructions
+/// need, so the reserve is lowered.
+#[tokio::test]
+async fn large_reserve_is_lowered_before_giving_up() {
+    let format = Format::Anthropic;
+    let harness = ProxyHarness::start(settings_without_unfold(), None, move |received| {
+        match tokens(format, received) {
+            sent if sent > 60_000 => UpstreamReply::error(
+                400,
+                format!(r#"{{"type":"error","error":{{"type":"invalid_request_error","message":"prompt is too long: {sent} tokens > 60000 maximum"}}}}"#),
+            ),
+            _ => UpstreamReply::json(r#"{"ok":true}"#),
+        }
+    })
+    .await;
+    let mut request: serde_json::Value =
+        serde_json::from_str(&request_body(format, &agent_messages(format, 60))).unwrap();
+    request["max_tokens"] = 32_000.into();
+    request["system"] = "instruct ".repeat(22_000).into();
+    for _ in 0..2 {
+        let got = harness.post(endpoint(format), request.to_string()).await;
+        assert_eq!((got.status.as_u16(), got.text()), (200, r#"{"ok":true}"#));
+    }
+    assert_eq!(harness.received().len(), 3, "the limit is known at the second request");
+}
+
 /// Codex gets a 200 and a stream; the refusal arrives inside it.
 #[tokio::test]
 async fn overflow_inside_a_stream_is_retried() {

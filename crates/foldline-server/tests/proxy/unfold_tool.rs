@@ -371,7 +371,11 @@ async fn failed_second_round_is_reported() {
     let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
         match was_answered(format, received) {
             false => streamed_reply(format, "Let me see. ", &[ReplyCall::unfold(received)]),
-            true => UpstreamReply::error(529, r#"{"error":{"message":"overloaded"}}"#),
+            true => UpstreamReply::Headed(
+                529,
+                vec![("retry-after-ms", "10")],
+                r#"{"error":{"message":"overloaded"}}"#.into(),
+            ),
         }
     })
     .await;

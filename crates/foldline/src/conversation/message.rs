@@ -226,6 +226,16 @@ pub struct OpaqueBlock<'a> {
     pub raw: Cow<'a, str>,
 }
 
+impl OpaqueBlock<'_> {
+    /// The kind of a block that refers to an item which the provider stores.
+    pub(crate) const REFERENCE_KIND: &'static str = "item_reference";
+
+    /// Returns true if the block refers to an item which the provider stores.
+    pub(crate) fn is_reference(&self) -> bool {
+        self.kind == Self::REFERENCE_KIND
+    }
+}
+
 /// The position of a part. Stable while messages are only appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PartId {

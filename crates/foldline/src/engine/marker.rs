@@ -16,6 +16,7 @@
 //! [folded: 412 lines, 18.3 kB of read_file src/main.rs; same as result c1]
 //! [folded: 40 lines; same as lines 12 to 51 of result c1]
 //! [folded: 12 messages, 34512 bytes]
+//! [folded: read_file src/main.rs, ok; unfold 7k3q9p2m4x1c]
 //! [+37]                                        37 lines folded here
 //! ```
 
@@ -80,9 +81,9 @@ pub(crate) fn described(what: &str, handle: Option<Handle>) -> String {
     finish(format!("{MARKER_PREFIX}{}", sanitized(what)), handle)
 }
 
-/// Returns the marker of a call in a list of calls.
-pub(crate) fn call_outcome(words: &str, outcome: &str) -> String {
-    format!("{MARKER_PREFIX}{}, {outcome}]", sanitized(words))
+/// Returns the marker of a call in a list of calls, with the handle of its result.
+pub(crate) fn call_outcome(words: &str, outcome: &str, handle: Option<Handle>) -> String {
+    finish(format!("{MARKER_PREFIX}{}, {outcome}", sanitized(words)), handle)
 }
 
 /// Returns the marker of lines left out of an excerpt.

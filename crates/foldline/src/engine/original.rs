@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::conversation::{Message, Part};
+use crate::conversation::{Message, Part, PartId};
 use crate::engine::handle::Handle;
 
 /// Returns the bytes that the handle of a part restores: its text, or the part as JSON if it has no text.
@@ -13,6 +13,14 @@ pub(crate) fn part_bytes<'m>(part: &'m Part<'_>) -> Cow<'m, [u8]> {
         Part::Reasoning(reasoning) if reasoning.seal.is_none() => Cow::Borrowed(reasoning.text.as_bytes()),
         Part::ToolCall(call) => Cow::Borrowed(call.arguments.as_str().as_bytes()),
         part => Cow::Owned(serde_json::to_vec(part).expect("a part has a JSON form")),
+    }
+}
+
+/// Returns the bytes that the handle of a part of this message restores.
+pub(crate) fn bytes_of<'m>(message: &'m Message<'_>, at: PartId) -> Option<Cow<'m, [u8]>> {
+    match (message.parts.get(at.part)?, at.inner) {
+        (Part::ToolResult(result), Some(inner)) => result.content.get(inner).map(part_bytes),
+        (part, _) => Some(part_bytes(part)),
     }
 }
 

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use crate::conversation::{Message, Part, PartId, Role, ToolCall};
 use crate::engine::argument_values::{MIN_ARGUMENT_BYTES, for_each_value};
+use crate::engine::handle::Handle;
+use crate::engine::marker;
 use crate::engine::original;
 use crate::engine::original::RoundsHash;
 use crate::engine::stage::Stage;
@@ -59,6 +61,8 @@ pub(crate) struct RoundNote {
     pub(crate) hash: Option<RoundsHash>,
     /// Calls of each tool in these rounds.
     pub(crate) tool_counts: BTreeMap<String, usize>,
+    /// Handles of the results of its newest rounds that were folded before.
+    pub(crate) result_handles: BTreeMap<PartId, Handle>,
     pub(crate) stage: Stage,
     /// Text of a user message between the note and an assistant message, if roles must alternate and the note
     /// has the assistant's role.
@@ -172,6 +176,20 @@ impl FoldSet {
         parts.iter().for_each(|at| {
             self.parts.remove(at);
         });
+    }
+
+    /// Returns the handles of the folded results of a message.
+    pub(crate) fn result_handles(&self, at: usize, message: &Message<'_>) -> Vec<(PartId, Handle)> {
+        let results = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).filter(|(at, _)| at.inner.is_some());
+        let with_handle = results.filter_map(|(&at, fold)| {
+            let PartEdit::Text(text) = &fold.edit else { return None };
+            let mut handles = marker::handles(text).peekable();
+            handles.peek()?;
+            // Foreign text can look like a marker, so the handle is computed.
+            let handle = Handle::for_content(&original::bytes_of(message, at)?);
+            handles.any(|other| other == handle).then_some((at, handle))
+        });
+        with_handle.collect()
     }
 
     /// Inserts a note before a message, and removes the notes in `replaced`.
@@ -328,13 +346,10 @@ impl FoldSet {
     /// Returns the originals of all folds, which their handles restore.
     pub(crate) fn removed_originals<'m>(&self, messages: &'m [Message<'_>]) -> Vec<RemovedOriginal<'m>> {
         let mut originals = Vec::new();
-        for (at, _) in self.visible_parts() {
-            let part = messages[at.message].parts.get(at.part);
-            let original = match (part, at.inner) {
-                (Some(Part::ToolResult(result)), Some(inner)) => result.content.get(inner).map(original::part_bytes),
-                (Some(part), _) => Some(original::part_bytes(part)),
-                (None, _) => None,
-            };
+        let noted = self.notes.values().flat_map(|note| note.result_handles.keys().copied());
+        let parts = self.visible_parts().map(|(at, _)| at).chain(noted);
+        for at in parts {
+            let original = original::bytes_of(&messages[at.message], at);
             originals.extend(original.map(|bytes| RemovedOriginal { at, rounds: None, bytes }));
         }
         for (at, note) in self.notes() {

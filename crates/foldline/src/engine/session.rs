@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
-use crate::conversation::{Conversation, Message, Part, PartId, Role};
+use crate::conversation::{Conversation, Message, PartId, Role};
 use crate::engine::archive::{OriginalStore, StoreError};
 use crate::engine::crease::Crease;
 use crate::engine::decide::CreaseUndo;
@@ -279,13 +279,7 @@ impl FoldSession {
 
     fn original_at(&self, place: &OriginalPlace) -> Option<Cow<'_, [u8]>> {
         match place {
-            OriginalPlace::Part(at) => {
-                let part = self.messages.get(at.message)?.parts.get(at.part)?;
-                match (part, at.inner) {
-                    (Part::ToolResult(result), Some(inner)) => result.content.get(inner).map(original::part_bytes),
-                    (part, _) => Some(original::part_bytes(part)),
-                }
-            }
+            OriginalPlace::Part(at) => original::bytes_of(self.messages.get(at.message)?, *at),
             OriginalPlace::Rounds(rounds) => Some(Cow::Owned(original::rounds_bytes(&self.messages[rounds.clone()]))),
         }
     }

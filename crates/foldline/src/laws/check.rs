@@ -23,7 +23,7 @@ use crate::wire::Request;
 /// ```
 pub fn check(request: &Request<'_>, profile: &LawProfile) -> Vec<LawViolation> {
     let mut findings = ViolationCollector { profile, violations: Vec::new() };
-    if request.is_continuation() {
+    if request.is_partial() {
         roles::check_no_previous_response(request, &mut findings);
     } else {
         pairing::check(request.conversation(), TrailingCalls::Unanswered, &mut findings);

@@ -124,7 +124,7 @@ pub fn repair_as(mut conversation: Conversation<'_>, format: Format) -> (Convers
 
 /// Returns the same repair as edits of a request; none for a request whose history the server stores.
 pub fn repair_edits(request: &Request<'_>) -> Vec<RequestEdit> {
-    if request.is_continuation() {
+    if request.is_partial() {
         return Vec::new();
     }
     let conversation = request.conversation();

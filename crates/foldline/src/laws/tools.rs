@@ -29,7 +29,7 @@ pub(crate) fn check(request: &Request<'_>, findings: &mut ViolationCollector<'_>
     check_names(tools, findings);
     if findings.has(Law::ToolsDeclared) {
         let uses_tools = |message: &Message<'_>| message.has_results() || message.calls().next().is_some();
-        if tools.is_empty() && !request.is_continuation() && conversation.messages.iter().any(uses_tools) {
+        if tools.is_empty() && !request.is_partial() && conversation.messages.iter().any(uses_tools) {
             let place = RequestLocation::Field("tools");
             findings.report(Law::ToolsDeclared, place, "tools are used but none is declared");
         }

@@ -11,7 +11,8 @@
 //!
 //! [`Conversation`]: crate::Conversation
 
-pub(crate) mod compose;
+pub(crate) mod compaction;
+mod compose;
 pub(crate) mod dialect;
 pub(crate) mod endpoint;
 pub(crate) mod format;
@@ -28,6 +29,7 @@ mod sse;
 mod tests;
 
 pub use compose::{OutgoingRequest, ToolSpec};
+pub use dialect::anthropic::thread_not_found_body;
 pub use dialect::row::Dialect;
 pub use endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};
 pub use format::Format;

@@ -35,7 +35,8 @@ pub(crate) struct RequestSyntax {
     /// Paths of the output limit; the first that is set applies.
     pub(crate) output_limit_paths: &'static [&'static [&'static str]],
     /// Returns true if the provider stores the history that this request continues.
-    pub(crate) is_continuation: fn(&Request<'_>) -> bool,
+    /// Returns the field that refers to history which the provider stores.
+    pub(crate) stored_history: fn(&Request<'_>) -> Option<&'static str>,
     /// Field with the id of the response that a request continues.
     pub(crate) previous_response_field: Option<&'static str>,
     /// Returns true if the provider stores the response to a request with these fields.
@@ -253,11 +254,24 @@ impl<'a> Request<'a> {
         self.streaming.or_else(|| self.top_level.get("stream").and_then(JsonValue::bool)).unwrap_or(false)
     }
 
-    /// Returns true if the provider stores the history and this body contains only the newest messages
-    /// (`previous_response_id`, `conversation`, item references, a continued thread). Such a body has nothing to fold,
-    /// and its call/result pairs look broken although they are not.
+    /// Returns true if the provider stores the history and this body contains only the newest messages. Such a body has
+    /// nothing to fold, and its call/result pairs look broken although they are not.
     pub fn is_continuation(&self) -> bool {
-        (self.syntax().is_continuation)(self)
+        self.stored_history().is_some()
+    }
+
+    /// Returns the field by which this body refers to a history that the provider stores: `previous_response_id`,
+    /// `conversation`, `previous_interaction_id`, or `thread` for a continued thread.
+    pub fn stored_history(&self) -> Option<&'static str> {
+        (self.syntax().stored_history)(self)
+    }
+
+    /// Returns true if the provider stores a part of the history: the request continues one, or refers to single items.
+    /// Its call/result pairs look broken although they are not.
+    pub fn is_partial(&self) -> bool {
+        let is_reference = |part: &Part<'_>| matches!(part, Part::Opaque(block) if block.is_reference());
+        self.is_continuation()
+            || self.conversation().messages.iter().any(|message| message.parts.iter().any(is_reference))
     }
 
     /// Returns the id of the response that this request continues, where the provider stores it.

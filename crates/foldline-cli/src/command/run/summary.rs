@@ -53,7 +53,22 @@ pub(crate) fn summary_line(mode: ProxyMode, stats: &ProxyStats) -> Option<String
             )
         }
     };
-    Some(format!("foldline: {requests}{errors}, {text}"))
+    Some(format!("foldline: {requests}{errors}, {text}{}", format_unfolds(stats)))
+}
+
+/// Formats what hidden rounds cost; empty if there were none. The client is shown the last round of each response only.
+fn format_unfolds(stats: &ProxyStats) -> String {
+    if stats.unfolds == 0 {
+        return String::new();
+    }
+    let originals = pluralize(stats.unfolds, "original");
+    let tokens = format_number(stats.unfold_tokens);
+    let cost = if stats.unfold_cost_usd > 0.0 {
+        format!(", about {}", format_dollars(stats.unfold_cost_usd))
+    } else {
+        String::new()
+    };
+    format!("; the model read {originals} again in hidden rounds ({tokens} tokens{cost})")
 }
 
 /// Formats the requests that an upstream did not answer with success; empty if there were none.

@@ -72,6 +72,12 @@ pub(crate) struct ProxyMetrics {
     pub(crate) cancelled: Counter,
     /// Prompts that did not fit and were folded again.
     pub(crate) overflows: Counter,
+    /// Requests whose history the provider stores, by the field that refers to it.
+    passthrough: Family<ReasonLabels, Counter>,
+    /// Continued message threads that were refused, so that the client sends its history.
+    refused_threads: Counter,
+    /// Prompt tokens of the rounds before the last, in which models read originals.
+    pub(crate) unfold_tokens: Counter,
     /// Summaries by outcome, and their cost.
     pub(crate) summaries: Family<KindLabels, Counter>,
     pub(crate) summary_tokens: Family<TokenLabels, Counter>,
@@ -222,6 +228,12 @@ pub(crate) struct KindLabels {
     pub(crate) kind: &'static str,
 }
 
+/// The reason why a conversation is not folded.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
 /// The status class of a failed response: `4xx`, `5xx` or `none`.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub(crate) struct ClassLabels {
@@ -274,6 +286,17 @@ impl ProxyMetrics {
                 .add("internal_errors", "Internal errors by kind; after each the client's own request was forwarded"),
             cancelled: catalog.add("cancelled_folds", "Folds cancelled because the client disconnected"),
             overflows: catalog.add("overflows", "Prompts that did not fit and were folded again"),
+            passthrough: catalog.add(
+                "passthrough",
+                "Conversations that are not folded because the provider stores their history; reason is the field that \
+                 refers to it",
+            ),
+            refused_threads: catalog.add(
+                "refused_threads",
+                "Continued message threads that were refused, so that the client sends its history",
+            ),
+            unfold_tokens: catalog
+                .add("unfold_tokens", "Prompt tokens of unfold rounds, without the last round of each response"),
             summaries: catalog.add(
                 "summaries",
                 "Summaries by outcome: kind is written, exhausted, failed, aborted or nothing_to_summarize",
@@ -322,6 +345,22 @@ impl ProxyMetrics {
             for status in STATUS_CLASSES {
                 let _ = self.responses.get_or_create(&ResponseLabels { format, status });
             }
+        }
+    }
+
+    /// Counts and, the first time, logs a conversation that is not folded because the provider stores its history.
+    pub(crate) fn count_passthrough(&self, reason: &'static str) {
+        if self.passthrough.get_or_create(&ReasonLabels { reason }).inc() == 0 {
+            tracing::warn!(reason, "the provider stores the history of a conversation, so it is not folded");
+        }
+    }
+
+    /// Counts and, the first time, logs a continued thread that is refused.
+    pub(crate) fn count_refused_thread(&self) {
+        if self.refused_threads.inc() == 0 {
+            tracing::info!(
+                "message threads are refused, so that clients send their history; --threads pass allows them"
+            );
         }
     }
 

@@ -103,6 +103,8 @@ struct UnfoldQuery {
     lines: Option<String>,
     grep: Option<String>,
     page: Option<usize>,
+    /// Any value: the exact bytes instead of the readable view.
+    raw: Option<String>,
 }
 
 async fn unfold(
@@ -125,7 +127,11 @@ async fn unfold(
     let read = tokio::task::spawn_blocking(move || {
         let lines = params.lines.as_deref().map(str::parse).transpose()?;
         let query = ExcerptQuery { lines, grep: params.grep, page: params.page, ..ExcerptQuery::default() };
-        excerpt(&archive.unfold(&handle)?.bytes, &query)
+        let unfolded = archive.unfold(&handle)?;
+        match params.raw {
+            Some(_) => excerpt(&unfolded.bytes, &query),
+            None => excerpt(&unfolded.readable(), &query),
+        }
     });
     match read.await {
         Ok(Ok(part)) => ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], part.bytes).into_response(),

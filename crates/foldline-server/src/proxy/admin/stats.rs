@@ -36,6 +36,8 @@ pub struct ProxyStats {
     pub summary_cost_usd: f64,
     /// Originals that models requested and received.
     pub unfolds: u64,
+    /// Prompt tokens of the rounds in which they did, without the last round of each response.
+    pub unfold_tokens: Tokens,
     /// Requests that an upstream did not answer with success.
     pub upstream_errors: UpstreamErrors,
 }
@@ -92,6 +94,7 @@ impl StatsHandle {
             upstream_errors: upstream_errors(metrics),
             unfold_cost_usd: metrics.unfold_cost_usd.get(),
             summary_cost_usd: metrics.summary_cost_usd.get(),
+            unfold_tokens: metrics.unfold_tokens.get(),
             unfolds: metrics.unfolds.get(&KindLabels { kind: "served" }).map_or(0, |count| count.get()),
         }
     }

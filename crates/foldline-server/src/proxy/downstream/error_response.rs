@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use foldline::wire::Format;
+use foldline::wire::{Format, thread_not_found_body};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 
@@ -37,6 +37,8 @@ pub(crate) enum ErrorCause {
     InvalidPath,
     /// The client wants to send its conversation over a WebSocket.
     WebSocket,
+    /// The request continues a message thread.
+    Thread,
     /// The body could not be read.
     Body(BodyError),
     /// The upstream did not respond.
@@ -56,6 +58,7 @@ impl ErrorCause {
             ErrorCause::NoSlot => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCause::InvalidPath | ErrorCause::ForeignKey(_) => StatusCode::BAD_REQUEST,
             ErrorCause::WebSocket => StatusCode::UPGRADE_REQUIRED,
+            ErrorCause::Thread => StatusCode::NOT_FOUND,
             ErrorCause::Body(error) => match error {
                 BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
                 BodyError::BudgetExhausted => StatusCode::SERVICE_UNAVAILABLE,
@@ -74,6 +77,7 @@ impl ErrorCause {
             ErrorCause::NoSlot => "too many requests are in progress; retry later or raise --max-requests",
             ErrorCause::InvalidPath => "the path is not valid in a URL",
             ErrorCause::WebSocket => "WebSocket is not supported: use HTTP requests that carry the whole conversation",
+            ErrorCause::Thread => "message threads are refused, so that the client sends its whole history",
             ErrorCause::Body(error) => match error {
                 BodyError::TooLarge { limit } => {
                     return format!("the request is larger than {limit} bytes; raise the limit or send less");
@@ -97,7 +101,10 @@ impl From<ErrorCause> for RequestError {
 impl IntoResponse for RequestError {
     fn into_response(self) -> Response {
         let Self { format, cause } = self;
-        let mut response = json_error(format, cause.status(), &cause.message());
+        let mut response = match cause {
+            ErrorCause::Thread => json_response(cause.status(), thread_not_found_body(&cause.message())),
+            _ => json_error(format, cause.status(), &cause.message()),
+        };
         if matches!(cause, ErrorCause::NoSlot | ErrorCause::Body(BodyError::BudgetExhausted)) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
         }
@@ -108,7 +115,10 @@ impl IntoResponse for RequestError {
 /// Returns an error response of the proxy.
 pub(crate) fn json_error(format: Option<Format>, status: StatusCode, message: &str) -> Response {
     let dialect = format.unwrap_or(Format::OpenAiChat).dialect();
-    let body = dialect.error_body(status.as_u16(), &format!("foldline: {message}"));
+    json_response(status, dialect.error_body(status.as_u16(), &format!("foldline: {message}")))
+}
+
+fn json_response(status: StatusCode, body: String) -> Response {
     let mut response = (status, Body::from(body)).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -4,6 +4,7 @@ pub(crate) mod archive_writer;
 pub(crate) mod budget;
 pub(crate) mod fold_events;
 pub(crate) mod hidden_history;
+pub(crate) mod job;
 pub(crate) mod parallel_count;
 pub(crate) mod prefix_id;
 pub(crate) mod prepare;

@@ -9,9 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldline::engine::{CancelFlag, Crease, PinPatterns, apply_with_state};
 use foldline::laws::{LawProfile, ServerKind};
-use foldline::models::model_name;
 use foldline::tokens::Tokens;
-use foldline::wire::{ApiFamily, EndpointPurpose, Format, ReportedId, Request};
+use foldline::wire::{EndpointPurpose, ReportedId, Request};
 use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore};
 use foldline_archive::TenantArchive;
 use hyper::http::uri::Scheme;
@@ -21,43 +20,17 @@ use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandl
 use crate::proxy::fold::budget::{BudgetChoice, TightBudget};
 use crate::proxy::fold::fold_events::{record_crease, record_event};
 use crate::proxy::fold::hidden_history::{HiddenRoundsLog, restored_body};
+use crate::proxy::fold::job::{FoldJob, HistoryView, IdentifiedSession};
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::request_facts::{FactSource, KnownSession, RequestFacts, WindowLimits};
 use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
-use crate::proxy::fold::session_facts::{SessionFacts, session_name};
 use crate::proxy::fold::session_pins::read_pins;
 use crate::proxy::fold::summary_job::{SummaryJob, is_summary_due, target_ratio};
-use crate::proxy::fold::tenant::Tenant;
-use crate::proxy::settings::{ProxyMode, SummaryMode, UpstreamUrl};
+use crate::proxy::settings::{ProxyMode, SummaryMode, ThreadMode, UpstreamUrl};
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
 use crate::proxy::upstream::models::UpstreamModel;
-
-/// A request that carries a conversation.
-#[derive(Clone)]
-pub(crate) struct FoldJob {
-    pub(crate) format: Format,
-    pub(crate) purpose: EndpointPurpose,
-    pub(crate) family: &'static ApiFamily,
-    pub(crate) tenant: Tenant,
-    /// Session name sent by the client.
-    pub(crate) session: Option<String>,
-    /// Name of the client.
-    pub(crate) client: String,
-    /// Decoded body.
-    pub(crate) body: Bytes,
-    pub(crate) history: HistoryView,
-}
-
-/// The history that a body contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HistoryView {
-    /// The client's, which lacks the hidden rounds.
-    Client,
-    /// The complete one, as the model saw it.
-    Model,
-}
 
 /// A request that is ready to be sent.
 #[derive(Clone)]
@@ -97,6 +70,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) stored: StoredHandles,
     /// Facts for the record of the request.
     pub(crate) facts: Option<Arc<RequestFacts>>,
+    /// True if it continues a message thread and must not be sent: the client then sends its whole history.
+    pub(crate) is_refused_thread: bool,
 }
 
 /// The reason for folding a request again.
@@ -161,9 +136,11 @@ fn prepare_blocking(
         true => request.with_injected_tool(&UNFOLD_TOOL),
         false => request,
     };
-    let inputs = FoldInputs {
+    let model = state.models.get(job.tenant.key, job.family, &session.model_name);
+    let mut inputs = FoldInputs {
         profile: law_profile(&request, state.settings.upstreams.get(job.family)),
-        model: state.models.get(job.tenant.key, job.family, &session.model_name),
+        max_output: model.reserved_output(&request),
+        model,
         request,
         prefixes,
         session,
@@ -171,7 +148,16 @@ fn prepare_blocking(
         reported_id,
         job: job.clone(),
     };
-    let prepared = match inputs.fold(state, refold, cancel) {
+    let decide = || inputs.stored_history(state).or_else(|| inputs.whole_for_compaction(state));
+    if let Some(decided) = refold.is_none().then(decide).flatten() {
+        return Some(decided);
+    }
+    let mut prepared = inputs.fold(state, refold, cancel);
+    // A client may reserve more for the response than the window allows.
+    if prepared.as_ref().is_err_and(is_too_large) && inputs.lower_reserve() {
+        prepared = inputs.fold(state, refold, cancel);
+    }
+    let prepared = match prepared {
         // A learned window may be wrong; fall back to the stated one.
         Err(error) if refold.is_none() && is_too_large(&error) && inputs.is_lowered(state) => {
             let model = &inputs.session.model_name;
@@ -225,51 +211,6 @@ fn law_profile(request: &Request<'_>, upstream: &UpstreamUrl) -> LawProfile {
     if upstream.scheme == Scheme::HTTP { profile.served_by(ServerKind::ChatTemplate) } else { profile }
 }
 
-/// The session of a request, found by the prefixes of its conversation or the id of a stored response.
-struct IdentifiedSession {
-    /// Name under which the tenant's conversations are cached.
-    owner: String,
-    model_name: String,
-    /// Name of the session in the archive.
-    name: String,
-    prefixes: PrefixHashes,
-    facts: Arc<SessionFacts>,
-    /// The archive of the session.
-    archive: Option<TenantArchive>,
-    /// Originals folded in the history of a stored response, if the request continues one.
-    continued: Option<StoredHandles>,
-}
-
-impl IdentifiedSession {
-    fn new(state: &AppState, job: &FoldJob, client: &Request<'_>) -> Self {
-        let model_name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
-        let (owner, tenant_archive) = (job.owner(), job.tenant.archive.as_ref());
-        let scope = [owner.as_str(), &model_name];
-        let continues = client.previous_response_id();
-        let prefixes = match &continues {
-            Some(id) => PrefixHashes::for_response_id(&scope, id),
-            None => PrefixHashes::for_conversation(&scope, client.conversation()),
-        };
-        let facts = state.sessions.facts(&prefixes, tenant_archive);
-        let name = job.session.clone().unwrap_or_else(|| session_name(prefixes.root()));
-        let archive = tenant_archive.map(|archive| archive.in_session(name.clone()));
-        let continued = continues.map(|_| facts.handles(prefixes.full()));
-        Self { owner, model_name, name, prefixes, facts, archive, continued }
-    }
-
-    fn scope(&self) -> [&str; 2] {
-        [&self.owner, &self.model_name]
-    }
-}
-
-impl FoldJob {
-    /// Returns the name under which the tenant's conversations are cached: that of its part of the archive.
-    fn owner(&self) -> String {
-        let unarchived = || session_name(self.tenant.key.0);
-        self.tenant.archive.as_ref().map_or_else(unarchived, |archive| archive.namespace().as_str().to_owned())
-    }
-}
-
 impl PreparedRequest {
     /// Returns the log of a conversation that the provider stores under the id of a response. A client may continue from
     /// it without sending the conversation again.
@@ -302,9 +243,52 @@ struct FoldInputs<'r> {
     /// The client's body with hidden rounds restored, if it has any.
     restored: Option<Bytes>,
     reported_id: ReportedId,
+    /// Tokens reserved for the response.
+    max_output: Option<Tokens>,
 }
 
 impl FoldInputs<'_> {
+    /// Decides about a request whose history the provider stores. Returns the refusal of a continued thread; other such
+    /// requests are counted and forwarded.
+    fn stored_history(&self, state: &AppState) -> Option<PreparedRequest> {
+        let field = self.request.stored_history()?;
+        let is_turn = self.job.purpose == EndpointPurpose::Turn && self.job.history == HistoryView::Client;
+        if !is_turn || state.settings.mode != ProxyMode::Fold {
+            return None;
+        }
+        if field == "thread" && state.settings.threads == ThreadMode::Refuse {
+            state.metrics.count_refused_thread();
+            let unsent = self.with_body(None, 0, 0, None, &StoredHandles::default());
+            return Some(PreparedRequest { is_refused_thread: true, ..unsent });
+        }
+        state.metrics.count_passthrough(field);
+        None
+    }
+
+    /// Returns the whole request if the client compacts its history with it and it fits.
+    fn whole_for_compaction(&self, state: &AppState) -> Option<PreparedRequest> {
+        if state.settings.mode != ProxyMode::Fold || !self.request.is_compaction() {
+            return None;
+        }
+        let tokens = self.model.meter.conversation(self.request.conversation());
+        let budget =
+            self.model.budget(self.max_output).min(self.session.facts.ceiling(state.settings.timeouts.learned));
+        if tokens > budget {
+            return None;
+        }
+        tracing::info!(model = self.session.model_name, tokens, "the client compacts its history; sent unfolded");
+        self.whole(tokens, budget)
+    }
+
+    /// Lowers the reserve for the response to the default. Returns false if that makes no difference.
+    fn lower_reserve(&mut self) -> bool {
+        let is_lower = self.model.budget(None) > self.model.budget(self.max_output);
+        if is_lower {
+            self.max_output = None;
+        }
+        is_lower
+    }
+
     /// Folds the request, and records the result: metrics, journal and session cache.
     ///
     /// # Errors
@@ -318,7 +302,7 @@ impl FoldInputs<'_> {
         if cached.as_ref().is_some_and(|cached| model.prices.cache_ttl.is_some_and(|ttl| cached.age() > ttl)) {
             facts.record_cold_cache(prefixes.full());
         }
-        let max_output = model.reserved_output(request);
+        let max_output = self.max_output;
         let budget = self.choose_budget(state, refold, max_output);
         // A failure is remembered for its budget; with another one everything is decided again.
         let mut cached =
@@ -392,12 +376,14 @@ impl FoldInputs<'_> {
         if state.settings.mode != ProxyMode::Fold || !tool_offered && self.restored.is_none() {
             return None;
         }
-        let body = self.request.splice(&[]).ok()?.into_owned();
         let tokens = self.model.meter.conversation(self.request.conversation());
-        let max_output = self.model.reserved_output(&self.request);
-        let budget = self.model.budget(max_output);
-        let prepared = self.with_body(Some(body.into()), tokens, budget, max_output, &StoredHandles::default());
-        Some(prepared)
+        self.whole(tokens, self.model.budget(self.max_output))
+    }
+
+    /// Returns the request with all its messages.
+    fn whole(&self, tokens: Tokens, budget: Tokens) -> Option<PreparedRequest> {
+        let body = self.request.splice(&[]).ok()?.into_owned();
+        Some(self.with_body(Some(body.into()), tokens, budget, self.max_output, &StoredHandles::default()))
     }
 
     /// Returns the result of a fold; the body is taken out of it.
@@ -449,6 +435,7 @@ impl FoldInputs<'_> {
             summary_job: None,
             tight: None,
             facts: None,
+            is_refused_thread: false,
             stored: session.continued.clone().unwrap_or_else(|| stored.clone()),
         }
     }
@@ -477,7 +464,7 @@ impl FoldInputs<'_> {
 
     /// Returns true if the budget is lower than the stated window allows.
     fn is_lowered(&self, state: &AppState) -> bool {
-        let max_output = self.model.reserved_output(&self.request);
+        let max_output = self.max_output;
         let ceiling = self.session.facts.ceiling(state.settings.timeouts.learned);
         self.model.budget(max_output).min(ceiling) < self.model.stated_budget(max_output)
     }
@@ -581,6 +568,8 @@ impl FoldInputs<'_> {
 
 #[cfg(test)]
 mod tests {
+    use foldline::wire::Format;
+
     use super::*;
     use crate::proxy::settings::ProxySettings;
 

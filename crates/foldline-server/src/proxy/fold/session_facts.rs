@@ -33,6 +33,8 @@ pub(crate) struct SessionFacts {
     fold_counts: Mutex<FoldCounts>,
     /// True if the unfold tool is part of the conversation; `None` before the first request with tools.
     has_tool: Mutex<Option<bool>>,
+    /// Originals that the model read in hidden rounds, and the prompt tokens of the rounds before the last.
+    unfolds: Mutex<(u64, Tokens)>,
     /// The budget of a retry that succeeded after a refusal, and its time.
     ceiling: Mutex<Option<(Tokens, Instant)>>,
     /// Pins of the session when the facts were read.
@@ -116,6 +118,7 @@ impl SessionFacts {
             progress,
             fold_counts: Mutex::default(),
             has_tool: Mutex::new(has_tool),
+            unfolds: Mutex::default(),
             ceiling: Mutex::default(),
             recorded_pins,
         }
@@ -245,6 +248,17 @@ impl SessionFacts {
     /// Returns the cost of the summaries so far.
     pub(crate) fn summary_cost(&self) -> ModelSpend {
         self.progress().cost
+    }
+
+    /// Adds originals that the model read in hidden rounds, and the tokens that the rounds cost.
+    pub(crate) fn add_unfolds(&self, count: u64, tokens: Tokens) {
+        let mut unfolds = self.unfolds.lock().unwrap_or_else(PoisonError::into_inner);
+        *unfolds = (unfolds.0 + count, unfolds.1 + tokens);
+    }
+
+    /// Returns the originals that the model read in hidden rounds so far, and the tokens that the rounds cost.
+    pub(crate) fn unfolds(&self) -> (u64, Tokens) {
+        *self.unfolds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn add_summary_cost(&self, cost: ModelSpend) {

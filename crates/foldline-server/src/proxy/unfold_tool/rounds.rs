@@ -18,11 +18,12 @@ use hyper::{HeaderMap, StatusCode};
 use crate::proxy::downstream::channel_body::BodySender;
 use crate::proxy::downstream::client_stream::{ClientGone, ClientStream};
 use crate::proxy::fold::hidden_history::HiddenRoundsLog;
-use crate::proxy::fold::prepare::{FoldJob, HistoryView, PreparedRequest, prepare};
+use crate::proxy::fold::job::{FoldJob, HistoryView};
+use crate::proxy::fold::prepare::{PreparedRequest, prepare};
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
-use crate::proxy::upstream::backoff::RetryBudget;
+use crate::proxy::upstream::backoff::{ClientView, RetryBudget};
 use crate::proxy::upstream::client::UpstreamRequest;
 use crate::proxy::upstream::relay::{MaybeUsage, ResponseUsage, RoundCount};
 use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead, next_chunk};
@@ -101,7 +102,7 @@ impl From<RoundFailure> for Interruption {
 impl UnfoldRounds {
     pub(crate) fn new(state: Arc<AppState>, prepared: PreparedRequest, request: UpstreamRequest) -> Self {
         let recorder = prepared.hidden_rounds.clone();
-        let retries = RetryBudget::new();
+        let retries = RetryBudget::new(ClientView::Nothing);
         Self {
             state,
             format: prepared.job.format,
@@ -131,7 +132,7 @@ impl UnfoldRounds {
                 // A body that cannot be parsed is forwarded unchanged.
                 Err(_) => return (Ok(body), None),
             };
-            let failure = match self.start_next_round(&calls).await {
+            let failure = match self.start_next_round(&calls, ClientView::Nothing).await {
                 Ok(head) if matches!(head.remaining, RemainingBody::Complete) => {
                     body = head.chunks.concat().into();
                     continue;
@@ -195,7 +196,8 @@ impl UnfoldRounds {
                 }
                 RoundOutcome::Continue(calls) => {
                     client.forward(splicer.shows_output()).await?;
-                    client.wait_for(self.start_next_round(&calls), Some(splicer.keep_alive_bytes())).await??
+                    let view = if splicer.shows_output() { ClientView::Output } else { ClientView::Nothing };
+                    client.wait_for(self.start_next_round(&calls, view), Some(splicer.keep_alive_bytes())).await??
                 }
                 // In the first round the client has received everything so far. It is aborted if the upstream was; a stream
                 // without an end event is forwarded as it is, unless a hidden call is missing.
@@ -267,7 +269,11 @@ impl UnfoldRounds {
     }
 
     /// Answers the hidden calls of a round and starts the next round.
-    async fn start_next_round(&mut self, calls: &InterceptedCalls) -> Result<ResponseHead, RoundFailure> {
+    async fn start_next_round(
+        &mut self,
+        calls: &InterceptedCalls,
+        view: ClientView,
+    ) -> Result<ResponseHead, RoundFailure> {
         let answers = self.answer_calls(calls).await;
         let answers = self.truncated_answers(answers);
         let answers: Vec<&str> = answers.iter().map(String::as_str).collect();
@@ -293,7 +299,7 @@ impl UnfoldRounds {
         }
         let body = self.prepared.body.clone();
         self.request.body = body.unwrap_or_else(|| with_unfold_tool(self.format, &self.prepared.unfolded_body));
-        self.retries = RetryBudget::new();
+        self.retries = RetryBudget::new(view);
         self.send().await
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldline::tokens::Tokens;
 use foldline::wire::{ApiError, ContextOverflow, EndpointPurpose, Format};
 use hyper::header::CONTENT_ENCODING;
 use hyper::{HeaderMap, StatusCode};
@@ -83,7 +84,8 @@ async fn refold_after_overflow(
     overflow: ContextOverflow,
 ) -> Option<(Bytes, PreparedRequest)> {
     state.metrics.overflows.inc();
-    let budget = refused.model.learn_from_overflow(overflow, refused.sent_tokens, refused.max_output);
+    let learn = |max_output| refused.model.learn_from_overflow(overflow, refused.sent_tokens, max_output);
+    let budget = learn(refused.max_output);
     let (limit, evidence) = (overflow.limit_tokens, overflow.evidence);
     tracing::info!(
         model = refused.model_name,
@@ -93,6 +95,23 @@ async fn refold_after_overflow(
         budget,
         "prompt exceeds the model's window; folding again"
     );
+    if let Some(tighter) = refold_to(state, refused, budget).await {
+        return Some(tighter);
+    }
+    // The client may reserve more for the response than the limit leaves; a smaller reserve is better than giving up.
+    let without_reserve = learn(None);
+    if without_reserve <= budget || overflow.output_tokens.is_some() {
+        return None;
+    }
+    refold_to(state, refused, without_reserve).await
+}
+
+/// Folds a refused request to a budget; none if that makes it no smaller.
+async fn refold_to(
+    state: &Arc<AppState>,
+    refused: &PreparedRequest,
+    budget: Tokens,
+) -> Option<(Bytes, PreparedRequest)> {
     let tighter = prepare(state, &refused.job, Some(Refold::WithBudget(budget))).await?;
     let body = tighter.body.clone().filter(|_| tighter.sent_tokens < refused.sent_tokens)?;
     Some((body, tighter))

@@ -3,10 +3,11 @@
 //! Accepts proposals of passes stage by stage; `target`, `protected` and `rounds` add what no pass can propose.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::conversation::{Message, PartId};
 use crate::engine::crease::Trigger;
+use crate::engine::handle::Handle;
 use crate::engine::identifiers::coverage::IdentifierCoverage;
 use crate::engine::identifiers::index::IdentifierIndex;
 use crate::engine::options::FoldOptions;
@@ -43,6 +44,8 @@ pub(crate) struct PlanBuilder<'d> {
     pub(crate) expected_calls: f64,
     /// Messages whose rendering changes.
     pub(crate) touched_messages: BTreeSet<usize>,
+    /// Handles of folded results in rounds that this plan drops.
+    pub(crate) dropped_handles: BTreeMap<PartId, Handle>,
     pub(crate) expected_unfold_cost: f64,
 }
 
@@ -70,6 +73,7 @@ impl<'d> PlanBuilder<'d> {
             last_user_message: state.rounds.last_user_message(),
             expected_calls: schedule::expected_calls(state.rounds.calls(), options),
             touched_messages: BTreeSet::new(),
+            dropped_handles: BTreeMap::new(),
             expected_unfold_cost: 0.0,
         }
     }

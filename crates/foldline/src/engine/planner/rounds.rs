@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::conversation::{Message, Part, PartId, Role};
+use crate::engine::handle::Handle;
 use crate::engine::original::RoundsHash;
 use crate::engine::overlay::{AppliedFold, CONTINUATION_TEXT, PartEdit, RoundNote};
 use crate::engine::passes::support::round_note;
-use crate::engine::passes::support::round_note::NoteDetail;
+use crate::engine::passes::support::round_note::{MAX_LISTED_ROUNDS, NoteDetail, NoteFacts};
 use crate::engine::planner::builder::{PlanBuilder, live_segments};
 use crate::engine::stage::Stage;
 use crate::engine::summary::PrefixSummary;
@@ -39,6 +40,9 @@ impl PlanBuilder<'_> {
             self.drop_rounds(&chosen, Stage::Rounds, NoteDetail::Listed);
         }
         if self.request_tokens > target {
+            self.write_notes(Stage::Rounds, NoteDetail::NewestListed);
+        }
+        if self.request_tokens > self.options.message_budget(1.0) {
             self.write_notes(Stage::Rounds, NoteDetail::Counted);
         }
     }
@@ -108,6 +112,7 @@ impl PlanBuilder<'_> {
             (self.folds.clone(), self.message_tokens.clone(), self.request_tokens, self.touched_messages.clone());
         for round in chosen {
             for at in round.clone() {
+                self.dropped_handles.extend(self.folds.result_handles(at, &self.messages[at]));
                 let has_user_text = self.messages[at].role == Role::User
                     && self.messages[at].parts.iter().any(|part| part.as_text().is_some());
                 if has_user_text {
@@ -146,7 +151,8 @@ impl PlanBuilder<'_> {
         let rounds = self.state.rounds.as_slice();
         let runs = self.dropped_runs();
         let summary_run = self.summary_position(&runs);
-        for (index, run) in runs.into_iter().enumerate() {
+        let listed = round_note::listed_rounds(detail, &runs.iter().map(ExactSizeIterator::len).collect::<Vec<_>>());
+        for ((index, run), listed) in runs.into_iter().enumerate().zip(listed) {
             let run = &rounds[run];
             let (Some(start), Some(end)) = (run.first().map(|round| round.start), run.last().map(|round| round.end))
             else {
@@ -167,7 +173,9 @@ impl PlanBuilder<'_> {
                 .then(|| known.unwrap_or_else(|| RoundsHash::starting_at(start)).extended_to(end, self.messages));
             let tool_counts = self.tool_counts(run, start..end);
             let handle = hash.as_ref().map(RoundsHash::handle);
-            let mut text = round_note::note_text(&self.pass_view(1.0), run, &tool_counts, detail, handle);
+            let result_handles = self.result_handles(run);
+            let facts = NoteFacts { tools: &tool_counts, handle, results: &result_handles };
+            let mut text = round_note::note_text(&self.pass_view(1.0), run, listed, &facts);
             let mut continuation = None;
             if let Some(framed) = summary.map(PrefixSummary::framed_text) {
                 if self.options.alternate_roles {
@@ -191,7 +199,17 @@ impl PlanBuilder<'_> {
             let (messages, round_count) = (start..end, run.len());
             self.folds.set_note(
                 start,
-                RoundNote { text, messages, round_count, hash, tool_counts, stage, continuation, summarized_until },
+                RoundNote {
+                    text,
+                    messages,
+                    round_count,
+                    hash,
+                    tool_counts,
+                    result_handles,
+                    stage,
+                    continuation,
+                    summarized_until,
+                },
                 start..end,
             );
         }
@@ -231,6 +249,17 @@ impl PlanBuilder<'_> {
         }
         count(counted, messages.end, &mut tools);
         tools
+    }
+
+    /// Returns the handles of the results of the newest rounds of a run, which a note can list. Those of rounds that were
+    /// dropped before are in their notes.
+    fn result_handles(&self, run: &[Range<usize>]) -> BTreeMap<PartId, Handle> {
+        let newest = &run[run.len().saturating_sub(MAX_LISTED_ROUNDS)..];
+        let (Some(first), Some(last)) = (newest.first(), run.last()) else { return BTreeMap::new() };
+        let range = PartId::new(first.start, 0)..PartId::new(last.end, 0);
+        let notes = self.folds.notes_in(run[0].start..last.end);
+        let noted = notes.flat_map(|(_, note)| note.result_handles.range(range.clone()));
+        noted.chain(self.dropped_handles.range(range.clone())).map(|(&at, &handle)| (at, handle)).collect()
     }
 
     /// Returns the run whose note includes the summary: the last covered run, or the next one, at which a message in the

@@ -18,7 +18,7 @@ pub(crate) struct RoundTable {
     /// Newest user message without tool results.
     last_user_message: usize,
     after_assistant: bool,
-    /// Messages paired with a message of another round.
+    /// Messages paired with a message of another round, or with an item that only the provider has.
     cross_round_messages: BTreeSet<usize>,
     /// Newest message with each pair of opaque blocks.
     pairs: HashMap<String, usize>,
@@ -57,6 +57,10 @@ impl RoundTable {
         for part in &message.parts {
             let partner = match part {
                 Part::ToolResult(result) => message_of_call(&result.call_id),
+                Part::Opaque(block) if block.is_reference() => {
+                    self.cross_round_messages.insert(at);
+                    None
+                }
                 Part::Opaque(block) => block.pair.as_ref().and_then(|pair| self.pairs.insert(pair.to_string(), at)),
                 _ => None,
             };
@@ -104,7 +108,7 @@ impl RoundTable {
     }
 
     /// Returns true if nothing in a round is paired with something outside of it: a result with its
-    /// call, or a system note in the conversation with its answer.
+    /// call, a system note in the conversation with its answer, or a reference with an item that the provider stores.
     pub(crate) fn is_self_contained(&self, round: &Range<usize>, messages: &[Message<'_>]) -> bool {
         !conversation::answers_system_note(messages, round.start)
             && self.cross_round_messages.range(round.clone()).next().is_none()

@@ -183,7 +183,7 @@ fn failure_is_not_shortened_before_a_success() {
         let sent = fold_messages(messages.clone(), &options(budget));
         let failure = sent.iter().flat_map(Message::results).find(|result| result.call_id == "f");
         let Some(text) = failure.and_then(|result| result.only_text()) else {
-            assert!(all_text(&sent).contains("cargo test, failed]"), "{budget}: the failure is listed");
+            assert!(all_text(&sent).contains("cargo test, failed"), "{budget}: the failure is listed");
             continue;
         };
         let shortened = |id: &str| {
@@ -359,4 +359,36 @@ fn reused_call_ids_are_harmless() {
     assert!(
         check_conversation(&conversation_of(sent), &LawProfile::for_model(Format::OpenAiChat, None)).len() <= before
     );
+}
+
+// Dropped rounds
+
+/// A note of dropped rounds once had one handle for 22 reads and no file names.
+#[test]
+fn dropped_rounds_name_target_outcome_and_result_handles() {
+    let mut session = FoldSession::new(options(6_000));
+    let mut messages = vec![user("Make the parser faster.")];
+    messages.extend((0..60).flat_map(|at| read(at, 30)));
+    for message in messages {
+        if message.is_assistant() {
+            session.plan_request().unwrap();
+        }
+        session.push(message);
+    }
+    session.plan_request().unwrap();
+    let sent: Vec<Message<'_>> = session.rendered_messages(0).collect();
+    let texts: Vec<&str> = sent.iter().flat_map(|message| &message.parts).filter_map(Part::as_text).collect();
+    let note = texts.iter().find(|text| text.contains(" rounds")).expect("rounds were dropped");
+    let lines: Vec<&str> = note.lines().skip(1).collect();
+    assert!(lines.len() >= 20, "{note}");
+    for line in &lines {
+        assert!(line.starts_with("[folded: read_file src/file_") && line.contains(".rs, ok"), "{line}");
+    }
+    let with_handle: Vec<&&str> = lines.iter().filter(|line| marker::handles(line).next().is_some()).collect();
+    assert!(with_handle.len() * 2 > lines.len(), "{note}");
+    for line in with_handle {
+        let handle = marker::handles(line).next().unwrap();
+        let file: usize = line.split("file_").nth(1).and_then(|rest| rest.split('.').next()).unwrap().parse().unwrap();
+        assert_eq!(session.unfold(handle), Some(source_text(file, 30).into_bytes()), "{line}");
+    }
 }

@@ -100,12 +100,22 @@ impl CopiedMessage {
         answer: usize,
         gaps: &[HiddenRound],
     ) -> Option<Vec<RequestEdit>> {
-        let copy = assistant_copy(request, answer)?;
+        self.restore_copy(request, answer, &assistant_copy(request, answer)?, gaps)
+    }
+
+    /// Does the same with another form of the client's message.
+    pub(crate) fn restore_copy(
+        &self,
+        request: &Request<'_>,
+        answer: usize,
+        copy: &JsonObject<'_>,
+        gaps: &[HiddenRound],
+    ) -> Option<Vec<RequestEdit>> {
         let mut elements = Vec::new();
         let mut start = 0;
         let mut results = Vec::new();
         for gap in gaps {
-            if !(self.matches_round)(&copy, start, gap) {
+            if !(self.matches_round)(copy, start, gap) {
                 return None;
             }
             elements.extend(gap.turn_json.iter().cloned());
@@ -117,7 +127,7 @@ impl CopiedMessage {
             start = gap.position;
         }
         if gaps.iter().all(|gap| gap.other_calls == OtherCalls::Absent) {
-            elements.extend((self.final_round)(&copy, start));
+            elements.extend((self.final_round)(copy, start));
         }
         let insert = |json| RequestEdit::InsertJson { before: answer, json };
         let replaced = std::iter::once(RequestEdit::DropMessage(answer)).chain(elements.into_iter().map(insert));
@@ -184,11 +194,55 @@ mod tests {
         }
     }
 
+    /// litellm sends all reasoning first, and the texts of all rounds as one.
+    #[test]
+    fn joined_copy_is_split_at_the_hidden_call() {
+        let second = r#"{"content":[{"type":"thinking","thinking":"so","signature":"t"},{"type":"text","text":"42."},{"type":"tool_use","id":"c","name":"sh","input":{}}],"stop_reason":"tool_use"}"#;
+        let request = |text: &str| {
+            format!(
+                r#"{{"messages":[{{"role":"user","content":"?"}},{{"role":"assistant","content":[{{"type":"thinking","thinking":"hm","signature":"s"}},{{"type":"thinking","thinking":"so","signature":"t"}},{{"type":"text","text":"{text}"}},{{"type":"tool_use","id":"c","name":"sh","input":{{}}}}]}}]}}"#
+            )
+        };
+        let rounds = [ANTHROPIC[0], second];
+        assert_eq!(
+            restored(Format::Anthropic, rounds, &request("Let me see.42."), 1).unwrap(),
+            r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"Let me see."},{"type":"tool_use","id":"h","name":"unfold","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"h","content":"the original"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"so","signature":"t"},{"type":"text","text":"42."},{"type":"tool_use","id":"c","name":"sh","input":{}}]}]}"#
+        );
+        assert_eq!(restored(Format::Anthropic, rounds, &request("Another."), 1), None);
+    }
+
+    #[test]
+    fn joined_copy_without_thinking_is_split() {
+        let request = r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":"Let me see.42."}]}"#;
+        assert_eq!(
+            restored(Format::Anthropic, ANTHROPIC, request, 1).unwrap(),
+            r#"{"messages":[{"role":"user","content":"?"},{"role":"assistant","content":[{"type":"text","text":"Let me see."},{"type":"tool_use","id":"h","name":"unfold","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"h","content":"the original"}]},{"role":"assistant","content":[{"type":"text","text":"42."}]}]}"#
+        );
+    }
+
+    /// The Vercel AI SDK sends references in place of the items that the provider stores.
+    #[test]
+    fn hidden_call_is_restored_between_references() {
+        let rounds = [
+            r#"{"id":"r1","output":[{"type":"reasoning","id":"rs_1","summary":[]},{"type":"function_call","id":"fc_h","call_id":"h","name":"unfold","arguments":"{}"}]}"#,
+            r#"{"id":"r2","output":[{"type":"reasoning","id":"rs_2","summary":[]},{"type":"function_call","id":"fc_2","call_id":"c","name":"sh","arguments":"{}"}]}"#,
+        ];
+        let request = |first: &str| {
+            format!(
+                r#"{{"input":[{{"role":"user","content":"?"}},{{"type":"item_reference","id":"{first}"}},{{"type":"item_reference","id":"rs_2"}},{{"type":"item_reference","id":"fc_2"}},{{"type":"function_call_output","call_id":"c","output":"ok"}}]}}"#
+            )
+        };
+        let restored_body = restored(Format::OpenAiResponses, rounds, &request("rs_1"), 1).unwrap();
+        let expected = r#"{"type":"item_reference","id":"rs_1"},{"type":"function_call","id":"fc_h","call_id":"h","name":"unfold","arguments":"{}"},{"type":"function_call_output","call_id":"h","output":"the original"},{"type":"item_reference","id":"rs_2"}"#;
+        assert!(restored_body.contains(expected), "{restored_body}");
+    }
+
     #[test]
     fn non_matching_message_is_left_unchanged() {
         for copy in [
             r#"{"role":"assistant","content":"42."}"#,
             r#"{"role":"assistant","content":[{"type":"text","text":"Let us see."},{"type":"text","text":"42."}]}"#,
+            r#"{"role":"assistant","content":"Let us see.42."}"#,
             r#"{"role":"user","content":"Let me see.42."}"#,
         ] {
             let request = format!(r#"{{"messages":[{{"role":"user","content":"?"}},{copy}]}}"#);

@@ -185,8 +185,9 @@ async fn original(State(state): SharedState, Path(handle): Path<String>, parts: 
     let read = tokio::task::spawn_blocking(move || archive.unfold(&handle));
     let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read");
     let unfolded = read.await.map_err(failed)??;
-    let shown = &unfolded.bytes[..unfolded.bytes.len().min(MAX_SHOWN_BYTES)];
-    let is_text = std::str::from_utf8(&unfolded.bytes).is_ok();
+    let text = unfolded.readable();
+    let shown = &text[..text.len().min(MAX_SHOWN_BYTES)];
+    let is_text = std::str::from_utf8(&text).is_ok();
     Ok(json_response(&json!({
         "handle": unfolded.info.handle.as_str(),
         "tool": unfolded.info.tool,

@@ -179,11 +179,50 @@ fn body_turn(body: &JsonObject<'_>) -> Vec<String> {
 fn restore(request: &Request<'_>, answer: usize, gaps: &[HiddenRound]) -> Option<Vec<RequestEdit>> {
     let copied = CopiedMessage { matches_round, final_round, mixed_results };
     let copy = assistant_copy(request, answer)?;
-    if copy.elements("content").iter().any(is_thinking) {
-        copied.restore(request, answer, gaps)
-    } else {
-        copied.restore(request, answer, &without_thinking(gaps))
+    let has_thinking = copy.elements("content").iter().any(is_thinking);
+    let gaps = if has_thinking { gaps.to_vec() } else { without_thinking(gaps) };
+    copied.restore(request, answer, &gaps).or_else(|| {
+        let (json, gaps) = separated_copy(&copy, &gaps)?;
+        copied.restore_copy(request, answer, &scan::parse_document(&json).ok()?.object(), &gaps)
+    })
+}
+
+/// Returns a client's copy in the order of the rounds, and the rounds with their positions in it. litellm sends all
+/// reasoning first, and the texts of all rounds as one. Returns `None` if the copy does not contain the rounds.
+fn separated_copy(copy: &JsonObject<'_>, gaps: &[HiddenRound]) -> Option<(String, Vec<HiddenRound>)> {
+    let blocks = content_blocks(copy)?;
+    let blocks: Vec<JsonObject<'_>> =
+        blocks.iter().filter_map(|block| scan::parse_document(block).ok()).map(|block| block.object()).collect();
+    let is_text = |block: &&JsonObject<'_>| block.string("type").as_deref() == Some("text");
+    let joined = blocks.iter().find(is_text)?;
+    let text = joined.string("text")?;
+    let mut text = &*text;
+    let mut thinking = blocks.iter().filter(|block| is_thinking(block));
+    let mut others = blocks.iter().filter(|block| !is_thinking(block) && !is_text(block));
+    let (mut content, mut gaps) = (Vec::new(), gaps.to_vec());
+    for gap in &mut gaps {
+        let turn = scan::parse_document(gap.turn_json.first()?).ok()?.object();
+        for recorded in turn.elements("content").iter() {
+            if recorded.string("id").is_some_and(|id| gap.call_ids.iter().any(|call_id| *call_id == *id)) {
+                continue;
+            }
+            if is_text(&recorded) {
+                text = text.strip_prefix(&*recorded.string("text")?)?;
+                content.push(recorded.value.raw().to_owned());
+                continue;
+            }
+            let copied = if is_thinking(recorded) { thinking.next()? } else { others.next()? };
+            content.push(copied.value.raw().to_owned());
+        }
+        gap.position = content.len() as u64;
     }
+    content.extend(thinking.map(|block| block.value.raw().to_owned()));
+    if !text.is_empty() {
+        content.push(with_changed_fields(joined, &[("text", FieldChange::Set(quoted(text)))]));
+    }
+    content.extend(others.map(|block| block.value.raw().to_owned()));
+    let content = json_array(content.iter().map(String::as_str));
+    Some((with_changed_fields(copy, &[("content", FieldChange::Set(content))]), gaps))
 }
 
 fn matches_round(copy: &JsonObject<'_>, start: u64, gap: &HiddenRound) -> bool {

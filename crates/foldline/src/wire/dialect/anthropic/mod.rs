@@ -51,6 +51,15 @@ static FAMILY: ApiFamily = ApiFamily {
     key_variable: "ANTHROPIC_API_KEY",
 };
 
+/// Returns the error body after which clients send the whole history of a message thread.
+pub fn thread_not_found_body(message: &str) -> String {
+    let message =
+        quoted(&format!("No thread state was found for the requested previous_message_id (foldline: {message})"));
+    format!(
+        r#"{{"type":"error","error":{{"type":"not_found_error","message":{message},"details":{{"error_code":"thread_not_found"}}}}}}"#
+    )
+}
+
 const ERRORS: ErrorSyntax = ErrorSyntax {
     kind: |status| match status {
         401 => "authentication_error",

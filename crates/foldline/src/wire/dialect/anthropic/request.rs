@@ -27,9 +27,9 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools: parse_tool_list,
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
-    is_continuation: |request| {
+    stored_history: |request| {
         let thread = request.top_level().object("thread");
-        thread.is_some_and(|thread| thread.string("type").as_deref() == Some("continue"))
+        thread.is_some_and(|thread| thread.string("type").as_deref() == Some("continue")).then_some("thread")
     },
     previous_response_field: None,
     stores_response: |_| false,

@@ -31,7 +31,9 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools,
     call_ids: CallIds::MayBeMissing,
     output_limit_paths: &[&["generationConfig", "maxOutputTokens"], &["generation_config", "max_output_tokens"]],
-    is_continuation: |request| is_set(request.top_level(), "previous_interaction_id"),
+    stored_history: |request| {
+        is_set(request.top_level(), "previous_interaction_id").then_some("previous_interaction_id")
+    },
     previous_response_field: None,
     stores_response: |_| false,
 };

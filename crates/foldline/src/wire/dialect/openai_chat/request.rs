@@ -33,7 +33,7 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools: parse_tool_list,
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
-    is_continuation: |_| false,
+    stored_history: |_| None,
     previous_response_field: None,
     stores_response: |_| false,
 };

@@ -2,6 +2,7 @@
 //!
 //! The response also repeats the request's tools, including the injected one, so they are edited even without a call.
 
+use crate::conversation::OpaqueBlock;
 use crate::wire::dialect::openai_responses::item_tracker::ItemTracker;
 use crate::wire::intercept::InjectedTool;
 use crate::wire::intercept::positions::PositionMap;
@@ -303,7 +304,12 @@ fn restore(request: &Request<'_>, answer: usize, gaps: &[HiddenRound]) -> Option
 /// answer may be in its place, so the id must be the same.
 fn is_copy(round: &HiddenRound, recorded: &JsonObject<'_>, copied: &JsonObject<'_>) -> bool {
     let id = recorded.string("id");
-    is_same_item(recorded, copied) && (!round.is_interrupted || id.is_some() && id == copied.string("id"))
+    let has_same_id = id.is_some() && id == copied.string("id");
+    // A client may send a reference in place of an item that the provider stores.
+    if copied.string("type").is_none_or(|kind| kind == OpaqueBlock::REFERENCE_KIND) && copied.get("role").is_none() {
+        return has_same_id;
+    }
+    is_same_item(recorded, copied) && (!round.is_interrupted || has_same_id)
 }
 
 /// Returns the type of an item; a message may omit it.

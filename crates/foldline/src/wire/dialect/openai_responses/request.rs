@@ -6,7 +6,8 @@
 use std::borrow::Cow;
 
 use crate::conversation::{
-    CallArguments, FilePart, ImagePart, MediaSource, Message, Part, PartId, ReasoningPart, Role, ToolCall, ToolResult,
+    CallArguments, FilePart, ImagePart, MediaSource, Message, OpaqueBlock, Part, PartId, ReasoningPart, Role, ToolCall,
+    ToolResult,
 };
 use crate::wire::dialect::openai::{OUTPUT_LIMIT_PATHS, text_message};
 use crate::wire::json::layout::{
@@ -29,7 +30,7 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools: parse_tool_list,
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
-    is_continuation,
+    stored_history,
     previous_response_field: Some("previous_response_id"),
     stores_response: |top_level| top_level.get("store").and_then(JsonValue::bool) != Some(false),
 };
@@ -48,11 +49,8 @@ pub(crate) const RESULTS: ResultSyntax = ResultSyntax {
     result_for_part,
 };
 
-fn is_continuation(request: &Request<'_>) -> bool {
-    let is_reference = |part: &Part<'_>| matches!(part, Part::Opaque(item) if item.kind == "item_reference");
-    is_set(request.top_level(), "previous_response_id")
-        || is_set(request.top_level(), "conversation")
-        || request.conversation().messages.iter().any(|message| message.parts.iter().any(is_reference))
+fn stored_history(request: &Request<'_>) -> Option<&'static str> {
+    ["previous_response_id", "conversation"].into_iter().find(|key| is_set(request.top_level(), key))
 }
 
 /// Returns a result in the form that the kind of its call requires.
@@ -222,7 +220,7 @@ fn opaque_item<'a>(
 
 fn reference_item<'a>(item: &JsonObject<'a>, layout: &mut BodyLayout) -> Message<'a> {
     let mut builder = MessageBuilder::new(Role::Assistant, item, layout);
-    let part = opaque_part(Some("item_reference".into()), item.string("id"), item.value);
+    let part = opaque_part(Some(OpaqueBlock::REFERENCE_KIND.into()), item.string("id"), item.value);
     builder.push(part, PartLayout::new(EditSlot::Fixed, None));
     builder.finish()
 }
@@ -418,13 +416,22 @@ mod tests {
         }
     }
 
+    /// Of a request with references, the rest is in the body and can be folded.
+    #[test]
+    fn request_with_references_is_partial() {
+        let is_partial = |body: &str| Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap().is_partial();
+        assert!(is_partial(r#"{"input":[{"id":"msg_8"},{"role":"user","content":"go on"}]}"#));
+        assert!(is_partial(r#"{"input":"go on","previous_response_id":"resp_1"}"#));
+        assert!(!is_partial(r#"{"input":[{"role":"user","content":"go on"}]}"#));
+    }
+
     #[test]
     fn provider_held_history_is_a_continuation() {
         let continues =
             |body: &str| Request::parse(Format::OpenAiResponses, body.as_bytes()).unwrap().is_continuation();
         assert!(continues(r#"{"input":"go on","previous_response_id":"resp_1"}"#));
         assert!(continues(r#"{"input":"go on","conversation":"conv_1"}"#));
-        assert!(continues(r#"{"input":[{"id":"msg_8"},{"role":"user","content":"go on"}]}"#));
+        assert!(!continues(r#"{"input":[{"id":"msg_8"},{"role":"user","content":"go on"}]}"#));
         assert!(!continues(r#"{"input":"hello","previous_response_id":null}"#));
     }
 }
