@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
+use foldline::wire::ApiFamily;
 use serde_json::Value;
 
 use crate::reference;
@@ -140,9 +141,14 @@ pub(crate) fn check_environment(tree: &SourceTree) -> Result<Vec<String>> {
     let elsewhere = tree.files.iter().filter(shipped).filter(|file| file.path != ENVIRONMENT_FILE);
     let mut faults = find_mentions(elsewhere, &["env::var", "env::set_var", "env = \""]);
 
+    // Each API has a setting for its upstream.
+    let of_apis: Vec<String> = ApiFamily::all()
+        .map(|family| format!("{VARIABLE_PREFIX}{}", family.name.to_uppercase().replace('-', "_")))
+        .collect();
     let is_declared = |name: &str| {
         let literal = format!("\"{name}\"");
-        [SETTINGS_FILE, ENVIRONMENT_FILE, TEST_SERVER_FILE].iter().any(|file| tree.text(file).contains(&literal))
+        of_apis.iter().any(|variable| variable == name)
+            || [SETTINGS_FILE, ENVIRONMENT_FILE, TEST_SERVER_FILE].iter().any(|file| tree.text(file).contains(&literal))
     };
     for file in tree.files.iter().filter(|file| is_rust(file) || file.path.ends_with(".md")) {
         for text in prose(file) {
@@ -155,9 +161,11 @@ pub(crate) fn check_environment(tree: &SourceTree) -> Result<Vec<String>> {
     Ok(faults)
 }
 
+/// Start of the names of foldline's variables.
+const VARIABLE_PREFIX: &str = concat!("FOLDLINE", "_");
+
 /// Returns the names of foldline's variables in a text.
 fn foldline_variables(text: &str) -> impl Iterator<Item = &str> {
-    const VARIABLE_PREFIX: &str = concat!("FOLDLINE", "_");
     text.match_indices(VARIABLE_PREFIX).filter_map(|(at, _)| {
         let rest = &text[at..];
         let end = rest.find(|c: char| !c.is_ascii_uppercase() && c != '_' && !c.is_ascii_digit()).unwrap_or(rest.len());

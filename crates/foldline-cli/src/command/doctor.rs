@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use foldline::Meter;
 use foldline::tokens::{CountExactness, Tokens};
-use foldline::wire::Format;
+use foldline::wire::{ApiFamily, Format};
 use foldline_archive::{AccessMode, ErrorKind};
 use foldline_server::proxy::probe;
 use foldline_server::proxy::probe::{NeighbourWindow, RunningProxy};
@@ -216,10 +216,17 @@ async fn check_listen_address(settings: &ProxySettings) -> Vec<DoctorFinding> {
         let message = format!("{listen} is in use by another program, or by a proxy that requires another token");
         return vec![DoctorFinding::fail("listen", message, "choose another address with --listen, or set its token")];
     };
-    let RunningProxy { version, openai, anthropic, .. } = &proxy;
-    let message = format!("foldline {version} already listens on {listen}; upstreams {openai} and {anthropic}");
+    let message =
+        format!("foldline {} already listens on {listen}; its upstreams: {}", proxy.version, upstreams_of(&proxy));
     let running = DoctorFinding::ok("listen", message);
     std::iter::once(running).chain(proxy.learned_windows.iter().map(learned)).collect()
+}
+
+/// Returns the upstreams of a running proxy, each once.
+fn upstreams_of(proxy: &RunningProxy) -> String {
+    let mut upstreams: Vec<&str> = ApiFamily::all().filter_map(|family| proxy.upstream(family)).collect();
+    upstreams.dedup();
+    upstreams.join(", ")
 }
 
 /// Describes a window that the running proxy has learned.
@@ -244,8 +251,7 @@ async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for (check, upstream) in distinct_upstreams(settings) {
         if let Some(it) = probe::find_running_proxy(upstream).await {
-            let message =
-                format!("{upstream} is a foldline proxy itself; upstreams {} and {}", it.openai, it.anthropic);
+            let message = format!("{upstream} is a foldline proxy itself; its upstreams: {}", upstreams_of(&it));
             findings.push(DoctorFinding::warn(
                 check,
                 message,

@@ -14,7 +14,6 @@ use crate::environment;
 use crate::output::print_stdout;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::proxy;
-use crate::settings::table::find_setting;
 
 /// Point a client at the proxy, in the client's own settings file
 ///
@@ -57,9 +56,6 @@ Without a permanent change: `foldline run -- CMD`.";
 
 impl InstallCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        if self.client == ClientKind::Gemini && !is_gemini_supported() {
-            bail!("this version of foldline does not support the Gemini API; nothing was changed");
-        }
         let folders = environment::client_folders();
         let settings = proxy::resolve(&SettingLayers::load(SettingValues::new())?)?;
         let base = match self.url {
@@ -126,12 +122,6 @@ impl UninstallCommand {
         print_stdout(&text)?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Returns true if the proxy has an upstream for the Gemini API. Without one its requests would be forwarded to the OpenAI
-/// upstream.
-fn is_gemini_supported() -> bool {
-    find_setting("gemini").is_some()
 }
 
 fn format_changes(changes: &[SettingChange]) -> String {

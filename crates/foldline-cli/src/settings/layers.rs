@@ -160,7 +160,7 @@ fn check_variable_names() -> Result<()> {
 
 fn read_variables() -> Result<SettingValues> {
     let mut values = SettingValues::new();
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let Some(value) = environment::read_variable(setting.variable) else { continue };
         let text = value.into_string().map_err(|_| anyhow!("${} is not valid UTF-8", setting.variable))?;
         values.insert(setting.name, text);

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use foldline::wire::{ApiFamily, Format};
 use foldline_server::proxy::{
     AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, Upstreams, check_secret_file,
 };
@@ -13,9 +14,9 @@ use foldline_server::proxy::{
 use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::table::{
-    ALLOW_HOST, ALLOW_ORIGIN, ANTHROPIC, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
-    OPENAI, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, THREADS, TLS_CERT, TLS_KEY, TOKEN,
-    TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, find_setting,
+    ALLOW_HOST, ALLOW_ORIGIN, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, POLICY,
+    RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, THREADS, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE,
+    TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -95,24 +96,24 @@ pub(crate) fn layers_for_child(layers: SettingLayers, caller: &CallerEnv) -> Res
         bail!("`foldline run` serves one command on a private port, without tokens and TLS; use `foldline serve`");
     }
     let mut values = SettingValues::from([(LISTEN.name, "127.0.0.1:0".to_owned())]);
-    for (setting, url) in [(&OPENAI, &caller.openai), (&ANTHROPIC, &caller.anthropic)] {
-        values.extend(url.clone().map(|url| (setting.name, url)));
+    for (format, url) in [(Format::OpenAiChat, &caller.openai), (Format::Anthropic, &caller.anthropic)] {
+        values.extend(url.clone().map(|url| (upstream_setting(format.dialect().family).name, url)));
     }
     Ok(layers.for_child(values))
 }
 
 /// Returns true if the Anthropic upstream is Anthropic's own API.
 pub(crate) fn is_official_anthropic(settings: &ProxySettings) -> bool {
-    let upstream = settings.upstreams.named(ANTHROPIC.name);
-    ANTHROPIC.default.is_some_and(|url| upstream.is_some_and(|upstream| upstream.to_string() == url))
+    let family = Format::Anthropic.dialect().family;
+    settings.upstreams.get(family).to_string() == family.default_url
 }
 
 /// Returns the URLs of the providers. That of an API is its own setting, or the one for all APIs of the same or a stronger
 /// source.
 fn upstreams(layers: &SettingLayers) -> Result<Upstreams> {
     let mut upstreams = Upstreams::default();
-    for family in Upstreams::families() {
-        if let Some(url) = layers.get_or(find_setting(family.name).unwrap_or(&UPSTREAM), &UPSTREAM) {
+    for family in ApiFamily::all() {
+        if let Some(url) = layers.get_or(upstream_setting(family), &UPSTREAM) {
             upstreams.set(family, url.parse(str::parse)?);
         }
     }

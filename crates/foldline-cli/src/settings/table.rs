@@ -1,7 +1,12 @@
 //! The table of settings: name, variable, default and help of each, declared once.
 //!
 //! Flags, variables, the settings file and docs/reference/proxy.md follow from it. A setting is added by a constant, a row
-//! of [`SETTINGS`], and the line that resolves it.
+//! of [`SETTINGS`], and the line that resolves it. The upstreams of the single APIs are not declared here: each
+//! [`ApiFamily`] of the table of dialects has one.
+
+use std::sync::LazyLock;
+
+use foldline::wire::ApiFamily;
 
 /// One setting of the command line.
 pub(crate) struct Setting {
@@ -238,16 +243,8 @@ pub(crate) const UPSTREAM: Setting = Setting::new(
     "FOLDLINE_UPSTREAM",
     Proxy,
     Url,
-    "The provider's URL, for all formats; overrides the URL of one format in a weaker source",
+    "The provider's URL, for all APIs; overrides the URL of one API in a weaker source",
 );
-
-pub(crate) const OPENAI: Setting =
-    Setting::new("openai", "FOLDLINE_OPENAI", Proxy, Url, "The provider's URL for Chat Completions and Responses")
-        .default("https://api.openai.com");
-
-pub(crate) const ANTHROPIC: Setting =
-    Setting::new("anthropic", "FOLDLINE_ANTHROPIC", Proxy, Url, "The provider's URL for Anthropic Messages")
-        .default("https://api.anthropic.com");
 
 pub(crate) const MODE: Setting = Setting::new(
     "mode",
@@ -410,19 +407,16 @@ pub(crate) const NAMESPACE: Setting =
     Setting::new("namespace", "FOLDLINE_NAMESPACE", Archive, Name, "Namespace of the originals").default("local");
 
 /// All settings, in the order of help texts and of the reference.
-pub(crate) const SETTINGS: &[&Setting] = &[
-    &LISTEN,
-    &TOKEN,
-    &TOKENS,
-    &TOKEN_FILE,
-    &ALLOW_HOST,
-    &ALLOW_ORIGIN,
-    &TENANCY,
-    &TLS_CERT,
-    &TLS_KEY,
-    &UPSTREAM,
-    &OPENAI,
-    &ANTHROPIC,
+pub(crate) static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
+    CONNECTION_SETTINGS.iter().copied().chain(&*UPSTREAM_SETTINGS).chain(OTHER_SETTINGS.iter().copied()).collect()
+});
+
+/// Settings before those of the upstreams.
+const CONNECTION_SETTINGS: &[&Setting] =
+    &[&LISTEN, &TOKEN, &TOKENS, &TOKEN_FILE, &ALLOW_HOST, &ALLOW_ORIGIN, &TENANCY, &TLS_CERT, &TLS_KEY, &UPSTREAM];
+
+/// Settings after those of the upstreams.
+const OTHER_SETTINGS: &[&Setting] = &[
     &MODE,
     &POLICY,
     &WINDOW,
@@ -444,6 +438,30 @@ pub(crate) const SETTINGS: &[&Setting] = &[
     &NAMESPACE,
 ];
 
+/// The setting of each API's upstream, in the order of the dialects.
+static UPSTREAM_SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+    let setting = |texts: &'static UpstreamTexts| {
+        Setting::new(texts.family.name, &texts.variable, Proxy, Url, &texts.help).default(texts.family.default_url)
+    };
+    UPSTREAM_TEXTS.iter().map(setting).collect()
+});
+
+/// Texts of the setting of an API's upstream.
+struct UpstreamTexts {
+    family: &'static ApiFamily,
+    variable: String,
+    help: String,
+}
+
+static UPSTREAM_TEXTS: LazyLock<Vec<UpstreamTexts>> = LazyLock::new(|| {
+    let texts = |family: &'static ApiFamily| UpstreamTexts {
+        family,
+        variable: format!("FOLDLINE_{}", family.name.to_uppercase().replace('-', "_")),
+        help: format!("The provider's URL for {}", family.title),
+    };
+    ApiFamily::all().map(texts).collect()
+});
+
 /// Other names of settings: flag and key.
 pub(crate) const ALIASES: &[(&str, &str)] = &[("summarise", "summarize")];
 
@@ -451,6 +469,11 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[("summarise", "summarize")];
 pub(crate) fn find_setting(name: &str) -> Option<&'static Setting> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
     SETTINGS.iter().copied().find(|setting| setting.name == name)
+}
+
+/// Returns the setting of an API's upstream.
+pub(crate) fn upstream_setting(family: &ApiFamily) -> &'static Setting {
+    find_setting(family.name).expect("every API has a setting")
 }
 
 /// Returns the candidate that is most similar to a misspelled name.
@@ -461,15 +484,28 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn names_and_variables_correspond() {
-        for setting in SETTINGS {
+        for setting in SETTINGS.iter() {
             let variable = format!("FOLDLINE_{}", setting.name.to_uppercase().replace('-', "_"));
             assert_eq!(setting.variable, variable);
             assert!(find_setting(setting.name).is_some_and(|found| found.variable == setting.variable));
             assert!(!setting.help.ends_with('.') && !setting.help.is_empty(), "{}", setting.name);
         }
+    }
+
+    #[test]
+    fn names_are_unique_and_every_api_has_a_setting() {
+        let names: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+        assert_eq!(names.len(), SETTINGS.len());
+        for family in ApiFamily::all() {
+            assert_eq!(upstream_setting(family).default, Some(family.default_url));
+        }
+        let gemini = find_setting("gemini").unwrap();
+        assert_eq!((gemini.variable, gemini.help), ("FOLDLINE_GEMINI", "The provider's URL for the Gemini API"));
+        assert_eq!(gemini.default, Some("https://generativelanguage.googleapis.com"));
     }
 
     #[test]

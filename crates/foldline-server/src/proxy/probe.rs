@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use foldline::tokens::Tokens;
+use foldline::wire::ApiFamily;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
@@ -29,13 +30,19 @@ const MAX_HEALTH_BYTES: usize = 1 << 20;
 pub struct RunningProxy {
     /// Version of the proxy.
     pub version: String,
-    /// Upstream of Chat Completions and Responses.
-    pub openai: String,
-    /// Upstream of Anthropic Messages.
-    pub anthropic: String,
     /// Windows that it has learned for the caller's tenant.
     #[serde(default)]
     pub learned_windows: Vec<NeighbourWindow>,
+    /// The other fields of its health, among them the URL of each API's upstream.
+    #[serde(flatten)]
+    fields: serde_json::Map<String, serde_json::Value>,
+}
+
+impl RunningProxy {
+    /// Returns the URL of an API's upstream; none if the proxy has no such API.
+    pub fn upstream(&self, family: &ApiFamily) -> Option<&str> {
+        self.fields.get(family.name)?.as_str()
+    }
 }
 
 /// A window that a running proxy has learned.

@@ -1,6 +1,9 @@
 //! The proxy's endpoints, headers and metrics, for its reference page.
 
+use foldline::wire::{ApiFamily, Dialect, EndpointPurpose};
+
 use crate::proxy::admin::metrics::ProxyMetrics;
+use crate::proxy::downstream::route;
 
 /// A documented name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,16 +15,9 @@ pub struct ReferenceEntry {
     pub meaning: String,
 }
 
-/// Endpoints, with the treatment of a request.
+/// Endpoints besides those of the dialects, with the treatment of a request.
 const ENDPOINTS: &[(&str, &str)] = &[
-    (
-        "POST .../chat/completions, POST /v1/responses, POST /v1/messages",
-        "a conversation: folded, and answered by the upstream of its format",
-    ),
-    ("POST /v1/messages/count_tokens", "counts the request as it would be sent"),
-    ("the same below /openai or /anthropic", "the same, at the named upstream"),
     ("GET /v1/responses with a WebSocket upgrade", "426: the client falls back to HTTP"),
-    ("anything else", "forwarded unmodified; to the Anthropic upstream if it has one of its headers"),
     (
         "/foldline/healthz",
         "state, version and upstreams of the proxy; upstream_errors by status class; learned_windows of the caller's \
@@ -56,9 +52,42 @@ const HEADERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Returns the endpoints.
+/// Returns the endpoints: those of the dialects, and the proxy's own.
 pub fn endpoints() -> Vec<ReferenceEntry> {
-    entries(ENDPOINTS)
+    let families: Vec<&ApiFamily> = ApiFamily::all().collect();
+    let of_dialects = Dialect::all().flat_map(|dialect| {
+        let upstream = dialect.family.name;
+        [
+            (EndpointPurpose::Turn, format!("a conversation: folded, and answered by the upstream `{upstream}`")),
+            (EndpointPurpose::CountTokens, format!("counts the request as it would be sent, at `{upstream}`")),
+        ]
+        .map(|(purpose, meaning)| ReferenceEntry { name: documented_paths(dialect, purpose), meaning })
+    });
+    let prefixes: Vec<String> = families.iter().map(|family| format!("/{}", family.name)).collect();
+    let named = ReferenceEntry {
+        name: format!("the same below {}", prefixes.join(", ")),
+        meaning: "the same, at the named upstream".to_owned(),
+    };
+    let distinctive = families.iter().filter_map(|family| {
+        let marks = [family.distinctive_paths, family.distinctive_headers].concat();
+        (!marks.is_empty()).then(|| format!("; with {} to `{}`", marks.join(", "), family.name))
+    });
+    let other = ReferenceEntry {
+        name: "anything else".to_owned(),
+        meaning: format!(
+            "forwarded unmodified, to `{}`{}",
+            route::default_family().name,
+            distinctive.collect::<String>()
+        ),
+    };
+    let described = of_dialects.filter(|entry| !entry.name.is_empty());
+    described.chain([named, other]).chain(entries(ENDPOINTS)).collect()
+}
+
+/// Returns the paths of a dialect for one purpose, as a user would write them.
+fn documented_paths(dialect: &Dialect, purpose: EndpointPurpose) -> String {
+    let paths = dialect.documented_paths.iter().filter(|(_, other)| *other == purpose);
+    paths.map(|(path, _)| format!("POST {path}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the headers.
@@ -80,6 +109,15 @@ fn entries(list: &[(&str, &str)]) -> Vec<ReferenceEntry> {
 mod tests {
     use super::*;
     use crate::proxy::downstream::headers as names;
+
+    #[test]
+    fn paths_of_every_dialect_are_documented() {
+        let names: Vec<String> = endpoints().into_iter().map(|entry| entry.name).collect();
+        for dialect in Dialect::all() {
+            assert!(names.contains(&documented_paths(dialect, EndpointPurpose::Turn)), "{}", dialect.name);
+        }
+        assert!(names.iter().any(|name| name.contains("POST /v1beta/models/MODEL:countTokens")), "{names:?}");
+    }
 
     #[test]
     fn headers_of_requests_are_documented() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldline::tokens::Tokens;
-use foldline::wire::{ApiFamily, Dialect};
+use foldline::wire::ApiFamily;
 use foldline::{ModelTable, Policy};
 use foldline_archive::Namespace;
 use hyper::Uri;
@@ -91,25 +91,14 @@ pub struct Upstreams(Vec<(&'static ApiFamily, UpstreamUrl)>);
 impl Default for Upstreams {
     fn default() -> Self {
         let official = |family: &ApiFamily| family.default_url.parse().expect("official provider URLs are valid");
-        Self(Self::families().into_iter().map(|family| (family, official(family))).collect())
+        Self(ApiFamily::all().map(|family| (family, official(family))).collect())
     }
 }
 
 impl Upstreams {
-    /// Returns all APIs, in the order of the dialects.
-    pub fn families() -> Vec<&'static ApiFamily> {
-        let mut families: Vec<&'static ApiFamily> = Vec::new();
-        for family in Dialect::all().map(|dialect| dialect.family) {
-            if !families.contains(&family) {
-                families.push(family);
-            }
-        }
-        families
-    }
-
     /// Uses one provider for all APIs.
     pub fn all_at(url: &UpstreamUrl) -> Self {
-        Self(Self::families().into_iter().map(|family| (family, url.clone())).collect())
+        Self(ApiFamily::all().map(|family| (family, url.clone())).collect())
     }
 
     /// Returns the provider of an API.

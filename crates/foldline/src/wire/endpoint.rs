@@ -4,8 +4,10 @@
 #[derive(Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct ApiFamily {
-    /// The name in settings, and the first segment of a path that selects the API.
+    /// The name of the setting of its upstream, and the first segment of a path that selects the API.
     pub name: &'static str,
+    /// The name in help texts, after "The provider's URL for".
+    pub title: &'static str,
     /// The provider's own base URL.
     pub default_url: &'static str,
     /// The header that carries the API key.
@@ -16,7 +18,7 @@ pub struct ApiFamily {
     pub required_headers: &'static [(&'static str, &'static str)],
     /// Headers that only clients of this API send.
     pub distinctive_headers: &'static [&'static str],
-    /// Starts of paths that only this API has.
+    /// Starts of paths that only this API has: they select it, and may follow its name in a path.
     pub distinctive_paths: &'static [&'static str],
     /// The environment variable in which the provider's own clients expect the key.
     pub key_variable: &'static str,

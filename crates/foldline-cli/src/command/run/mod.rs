@@ -117,11 +117,12 @@ struct ChildEnd {
 async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
     let CallerEnv { mut openai, mut anthropic, .. } = caller;
     let parsed = |url: &Option<String>| url.as_deref().and_then(|url| url.parse().ok());
-    if let Some(upstream) = parsed(&openai) {
-        openai = probe::find_running_proxy(&upstream).await.map(|it| it.openai).or(openai);
-    }
-    if let Some(upstream) = parsed(&anthropic) {
-        anthropic = probe::find_running_proxy(&upstream).await.map(|it| it.anthropic).or(anthropic);
+    for (format, url) in [(Format::OpenAiChat, &mut openai), (Format::Anthropic, &mut anthropic)] {
+        let Some(upstream) = parsed(url) else { continue };
+        let running = probe::find_running_proxy(&upstream).await;
+        if let Some(upstream) = running.as_ref().and_then(|it| it.upstream(format.dialect().family)) {
+            *url = Some(upstream.to_owned());
+        }
     }
     CallerEnv { openai, anthropic, ..caller }
 }

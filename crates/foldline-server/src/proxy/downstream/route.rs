@@ -1,7 +1,8 @@
 //! The upstream and the dialect of a request.
 //!
 //! A request cannot choose an arbitrary upstream: the settings name one for each API, and the path (or, for paths that
-//! several APIs have, a header that only clients of one send) selects one of them. Nothing else is considered.
+//! several APIs have, a header that only clients of one send) selects one of them. Nothing else is considered. All that
+//! differs between APIs is in their rows ([`ApiFamily`], [`Dialect`]).
 
 use foldline::wire::{ApiFamily, Dialect, EndpointPurpose, Format};
 use hyper::http::request::Parts;
@@ -34,8 +35,7 @@ impl RequestRoute {
     /// Returns the route of a request, by its method, path and headers.
     pub(crate) fn for_request(parts: &Parts) -> Self {
         let full_path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let families = Upstreams::families();
-        let named = families.iter().find_map(|family| Some((*family, strip_family(full_path, family)?)));
+        let named = ApiFamily::all().find_map(|family| Some((family, strip_family(full_path, family)?)));
         let path = named.map_or(full_path, |(_, path)| path);
         let dialect = Dialect::for_path(path);
         let kind = match dialect {
@@ -48,10 +48,10 @@ impl RequestRoute {
             _ => RequestKind::Other,
         };
         let by_dialect = dialect.map(|(dialect, _)| dialect.family).filter(|_| kind != RequestKind::Other);
-        let by_header = || families.iter().copied().find(|family| has_distinctive_header(&parts.headers, family));
-        let family = named.map(|(family, _)| family).or(by_dialect).or_else(by_header);
-        let default = || Format::OpenAiChat.dialect().family;
-        Self { family: family.unwrap_or_else(default), path: path.to_owned(), kind }
+        let by_path = || ApiFamily::all().find(|family| has_distinctive_path(path, family));
+        let by_header = || ApiFamily::all().find(|family| has_distinctive_header(&parts.headers, family));
+        let family = named.map(|(family, _)| family).or(by_dialect).or_else(by_path).or_else(by_header);
+        Self { family: family.unwrap_or_else(default_family), path: path.to_owned(), kind }
     }
 
     /// Returns the URI of the request at its upstream.
@@ -64,10 +64,20 @@ impl RequestRoute {
     }
 }
 
+/// Returns the API of requests that no path and no header assigns to another.
+pub(crate) fn default_family() -> &'static ApiFamily {
+    Format::OpenAiChat.dialect().family
+}
+
 /// Strips the name of an API from a path. Azure's own paths start with `/openai` as well; the name is a route only if a
-/// version follows it.
+/// version or a path of the API follows it.
 fn strip_family<'p>(path: &'p str, family: &ApiFamily) -> Option<&'p str> {
-    path.strip_prefix('/')?.strip_prefix(family.name).filter(|rest| rest.starts_with("/v1"))
+    let rest = path.strip_prefix('/')?.strip_prefix(family.name)?;
+    (rest.starts_with("/v1") || has_distinctive_path(rest, family)).then_some(rest)
+}
+
+fn has_distinctive_path(path: &str, family: &ApiFamily) -> bool {
+    family.distinctive_paths.iter().any(|start| path.starts_with(start))
 }
 
 fn has_distinctive_header(headers: &HeaderMap, family: &ApiFamily) -> bool {
@@ -92,8 +102,9 @@ mod tests {
     #[test]
     fn paths_select_upstream_and_request_kind() {
         use EndpointPurpose::Turn;
-        use Format::{Anthropic, OpenAiChat, OpenAiResponses};
+        use Format::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
         const OPENAI: &str = "openai";
+        const GEMINI: &str = "gemini";
         for (method, uri, header, upstream, path, kind) in [
             (
                 "POST",
@@ -151,6 +162,33 @@ mod tests {
                 RequestKind::Conversation(OpenAiChat, Turn),
             ),
             ("POST", "/v1/threads/t/messages", "", OPENAI, "/v1/threads/t/messages", RequestKind::Other),
+            (
+                "POST",
+                "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
+                "",
+                GEMINI,
+                "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
+                RequestKind::Conversation(Gemini, Turn),
+            ),
+            (
+                "POST",
+                "/gemini/v1beta/models/m:generateContent",
+                "",
+                GEMINI,
+                "/v1beta/models/m:generateContent",
+                RequestKind::Conversation(Gemini, Turn),
+            ),
+            (
+                "POST",
+                "/v1internal:countTokens",
+                "",
+                GEMINI,
+                "/v1internal:countTokens",
+                RequestKind::Conversation(Gemini, EndpointPurpose::CountTokens),
+            ),
+            ("GET", "/v1beta/models", "", GEMINI, "/v1beta/models", RequestKind::Other),
+            ("POST", "/gemini/upload/v1beta/files", "", GEMINI, "/upload/v1beta/files", RequestKind::Other),
+            ("GET", "/v1/models", "x-goog-api-key", GEMINI, "/v1/models", RequestKind::Other),
         ] {
             assert_eq!(route(method, uri, header), (upstream, path.to_owned(), kind), "{method} {uri} {header}");
         }

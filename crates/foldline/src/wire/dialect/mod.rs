@@ -12,7 +12,7 @@ pub(crate) mod row;
 pub(crate) mod tests;
 
 use crate::wire::dialect::row::Dialect;
-use crate::wire::endpoint::ConversationEndpoint;
+use crate::wire::endpoint::{ApiFamily, ConversationEndpoint};
 use crate::wire::format::Format;
 use crate::wire::json::preview::ObjectPreview;
 use crate::wire::json::scan::{JsonObject, parse_document};
@@ -91,6 +91,14 @@ impl Format {
                 tools.iter().find_map(|tool| find(&|dialect| (dialect.marks.in_tool)(tool)))
             });
         Some(found.map_or(Format::OpenAiChat, |dialect| dialect.format))
+    }
+}
+
+impl ApiFamily {
+    /// Returns all APIs, in the order of the dialects.
+    pub fn all() -> impl Iterator<Item = &'static ApiFamily> {
+        let is_first = |at: usize| DIALECTS[..at].iter().all(|earlier| earlier.family != DIALECTS[at].family);
+        (0..DIALECTS.len()).filter(move |at| is_first(*at)).map(|at| DIALECTS[at].family)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::wire::json::write::quoted;
 
 pub(crate) static FAMILY: ApiFamily = ApiFamily {
     name: "openai",
+    title: "Chat Completions and Responses",
     default_url: "https://api.openai.com",
     key_header: "authorization",
     key_prefix: "Bearer ",

@@ -1,7 +1,7 @@
 //! A row of the table of dialects: everything that distinguishes a dialect from the others.
 
 use crate::wire::compose::ComposeSyntax;
-use crate::wire::endpoint::{ApiFamily, ConversationEndpoint};
+use crate::wire::endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};
 use crate::wire::format::Format;
 use crate::wire::intercept::syntax::InterceptSyntax;
 use crate::wire::json::preview::ObjectPreview;
@@ -42,6 +42,8 @@ pub struct Dialect {
     /// Returns the facts that a path, without its query, states about a request; `None` if it carries no conversation
     /// of this dialect.
     pub(crate) endpoint: for<'p> fn(&'p str) -> Option<ConversationEndpoint<'p>>,
+    /// The usual paths of requests with conversations, for reference pages; `...` are segments that vary.
+    pub documented_paths: &'static [(&'static str, EndpointPurpose)],
     pub(crate) marks: DialectMarks,
     pub(crate) request: RequestSyntax,
     pub(crate) edits: EditSyntax,

@@ -49,6 +49,17 @@ fn path_of_a_turn_leads_to_its_dialect() {
 }
 
 #[test]
+fn documented_paths_lead_to_their_dialect() {
+    for dialect in DIALECTS {
+        assert!(dialect.documented_paths.iter().any(|(_, purpose)| *purpose == EndpointPurpose::Turn));
+        for (path, purpose) in dialect.documented_paths {
+            let (found, endpoint) = Dialect::for_path(path).unwrap();
+            assert_eq!((found.format, endpoint.purpose), (dialect.format, *purpose), "{path}");
+        }
+    }
+}
+
+#[test]
 fn own_error_is_read_as_an_error() {
     for dialect in DIALECTS {
         for status in [400, 401, 403, 404, 413, 429, 500, 503] {

@@ -22,6 +22,13 @@ pub(crate) static DIALECT: Dialect = Dialect {
     error_ends_stream: true,
     keeps_failed_items: false,
     endpoint,
+    documented_paths: &[
+        ("/v1/messages", EndpointPurpose::Turn),
+        ("/v1/.../publishers/anthropic/models/MODEL:rawPredict", EndpointPurpose::Turn),
+        ("/v1/.../publishers/anthropic/models/MODEL:streamRawPredict", EndpointPurpose::Turn),
+        ("/v1/messages/count_tokens", EndpointPurpose::CountTokens),
+        ("/v1/.../publishers/anthropic/models/count-tokens:rawPredict", EndpointPurpose::CountTokens),
+    ],
     marks: DialectMarks {
         in_body: is_marked_body,
         in_message: |_| false,
@@ -42,6 +49,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 
 static FAMILY: ApiFamily = ApiFamily {
     name: "anthropic",
+    title: "Anthropic Messages",
     default_url: "https://api.anthropic.com",
     key_header: "x-api-key",
     key_prefix: "",

@@ -23,6 +23,15 @@ pub(crate) static DIALECT: Dialect = Dialect {
     error_ends_stream: false,
     keeps_failed_items: false,
     endpoint,
+    documented_paths: &[
+        ("/v1beta/models/MODEL:generateContent", EndpointPurpose::Turn),
+        ("/v1beta/models/MODEL:streamGenerateContent", EndpointPurpose::Turn),
+        ("/v1/.../publishers/google/models/MODEL:generateContent", EndpointPurpose::Turn),
+        ("/v1/.../publishers/google/models/MODEL:streamGenerateContent", EndpointPurpose::Turn),
+        ("/v1internal:generateContent", EndpointPurpose::Turn),
+        ("/v1internal:streamGenerateContent", EndpointPurpose::Turn),
+        ("/v1beta/models/MODEL:countTokens", EndpointPurpose::CountTokens),
+    ],
     marks: DialectMarks {
         in_body: |body| {
             let has_contents = |body: &JsonObject<'_>| body.get("contents").is_some_and(|value| value.is_array());
@@ -47,6 +56,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
 
 static FAMILY: ApiFamily = ApiFamily {
     name: "gemini",
+    title: "the Gemini API",
     default_url: "https://generativelanguage.googleapis.com",
     key_header: "x-goog-api-key",
     key_prefix: "",

@@ -23,6 +23,10 @@ pub(crate) static DIALECT: Dialect = Dialect {
     error_ends_stream: false,
     keeps_failed_items: false,
     endpoint,
+    documented_paths: &[
+        ("/v1/chat/completions", EndpointPurpose::Turn),
+        ("/openai/deployments/MODEL/chat/completions", EndpointPurpose::Turn),
+    ],
     marks: DialectMarks {
         in_body: |_| false,
         in_message: is_marked_message,

@@ -28,6 +28,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
         let is_turn = has_versioned_end(path, "/responses") || path.ends_with("/openai/responses");
         is_turn.then(|| ConversationEndpoint::new(EndpointPurpose::Turn))
     },
+    documented_paths: &[("/v1/responses", EndpointPurpose::Turn), ("/openai/responses", EndpointPurpose::Turn)],
     marks: DialectMarks {
         in_body: |body| {
             let has = |key: &str| body.get(key).is_some();
