@@ -95,3 +95,10 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<foldline::Error> for Error {
+    /// Converts an error of the engine, which rejects arguments: a range of lines, a pattern.
+    fn from(error: foldline::Error) -> Self {
+        Self::new(ErrorKind::InvalidInput, error.to_string())
+    }
+}

@@ -40,8 +40,8 @@ pub use crate::encryption::ArchiveKey;
 pub use crate::error::{Error, ErrorKind};
 pub use crate::namespace::Namespace;
 pub use crate::originals::entry::{OriginalInfo, UnfoldedOriginal};
-pub use crate::originals::excerpt::{Excerpt, ExcerptQuery, LineRange, PAGE_BYTES, excerpt};
-pub use crate::originals::unfold_tool::{UNFOLD_TOOL, answer_unfold, truncate_answer};
+pub use crate::originals::excerpt::excerpt;
+pub use crate::originals::unfold_tool::answer_unfold;
 pub use crate::originals::write::{RefusedOriginal, StoreCounts};
 #[cfg(all(feature = "postgres", feature = "testing"))]
 pub use crate::postgres::testing as postgres_testing;
@@ -50,3 +50,4 @@ pub use crate::sessions::journal::{EventRecord, RequestRecord, SessionRecord};
 pub use crate::sessions::ledger::LedgerFact;
 pub use crate::sync_handle::{SyncCompletion, SyncHandle};
 pub use crate::tenant::TenantArchive;
+pub use foldline::engine::{Excerpt, ExcerptQuery, LineRange, PAGE_BYTES, UNFOLD_TOOL, truncate_answer};

@@ -38,8 +38,6 @@ struct TinyAgent {
 impl TinyAgent {
     /// Runs until the model answers without calling a tool.
     async fn run(&mut self, task: &str) -> Result<String, Box<dyn std::error::Error>> {
-        let unfold = FoldSession::UNFOLD_TOOL;
-        let unfold = ToolSpec { name: unfold.name, description: unfold.description, parameters: unfold.schema };
         self.session.push(Message::text(Role::User, task.to_owned()));
         for _ in 0..MAX_STEPS {
             self.session.plan_request()?;
@@ -47,7 +45,7 @@ impl TinyAgent {
             let request = ModelRequest {
                 system: "You answer questions about files.",
                 messages: &messages,
-                tools: &[READ_FILE_TOOL, unfold],
+                tools: &[READ_FILE_TOOL, FoldSession::UNFOLD_TOOL.into()],
                 max_output: 1_000,
             };
             let response = self.model.complete(&request).await?;

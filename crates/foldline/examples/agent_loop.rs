@@ -62,8 +62,9 @@ fn scripted_model(sent: &[OwnedMessage]) -> OwnedMessage {
         let value = text.split("the value is ").nth(1).and_then(|rest| rest.split(',').next());
         return Message::text(Role::Assistant, format!("The value is {}.", value.unwrap_or("unknown")));
     }
-    // The marker of the oldest rounds carries a handle.
+    // The marker of the oldest rounds carries a handle; the tool returns whole originals, lines or matches.
     let texts = sent.iter().flat_map(|message| &message.parts).filter_map(Part::as_text);
     let handle = texts.flat_map(marker::handles).next().expect("old rounds were folded");
-    Message::new(Role::Assistant, vec![Part::call("unfold_0", "unfold", format!(r#"{{"handle":"{handle}"}}"#))])
+    let arguments = format!(r#"{{"handle":"{handle}","grep":"the value is .* of file 3$"}}"#);
+    Message::new(Role::Assistant, vec![Part::call("unfold_0", "unfold", arguments)])
 }

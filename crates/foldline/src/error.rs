@@ -41,6 +41,8 @@ pub enum ErrorKind {
     /// An invalid edit of a request: its position does not exist, two edits change the same bytes, or
     /// the format cannot express it.
     BadEdit,
+    /// The requested part of an original does not exist, or its pattern is not a regular expression.
+    InvalidExcerpt,
     /// The caller set the [`CancelFlag`](crate::engine::CancelFlag) of the options.
     Cancelled,
     /// The conversation cannot be folded to the budget without shortening a part that must stay whole.

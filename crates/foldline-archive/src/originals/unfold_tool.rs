@@ -1,41 +1,13 @@
-//! The tool with which a model restores originals: its declaration, and the answer to a call.
-//!
-//! Which originals a model may read is decided by the caller. Results are bounded, and errors are words that the model
-//! can act on.
+//! Answers to calls of the tool with which a model restores originals, from an archive.
 
-use foldline::engine::readable_original;
-use foldline::tokens::Tokens;
-use foldline::wire::InjectedTool;
-use foldline::{Handle, Meter};
-use serde::Deserialize;
+use foldline::Handle;
+use foldline::engine;
 
 use crate::error::{Error, ErrorKind};
-use crate::originals::excerpt::{ExcerptQuery, excerpt};
+use crate::originals::excerpt::search_deadline;
 
-/// The tool as the model sees it.
-pub const UNFOLD_TOOL: InjectedTool<'static> = InjectedTool {
-    name: "unfold",
-    description: "Get back the original text behind a marker such as [folded: kept 40 of 412 lines; \
-        unfold 7k3q9p2m4x1c], exactly as it was. Long or old parts of this conversation were replaced by such \
-        markers; nothing is lost. Use it instead of running a tool again to see what it said then. Ask for lines or \
-        grep when a part is enough: a whole text comes in pages of about 4000 tokens.",
-    schema: r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle at the end of the marker"},"lines":{"type":"string","description":"Only these lines, counted from 1: 10..20, 10.. or ..20"},"grep":{"type":"string","description":"Only lines that match this regular expression, each with its number"},"page":{"type":"integer","description":"Which page of a long text, counted from 1"}},"required":["handle"]}"#,
-};
-
-/// Arguments of a call.
-#[derive(Deserialize)]
-struct UnfoldArguments {
-    handle: String,
-    #[serde(default)]
-    lines: Option<String>,
-    #[serde(default)]
-    grep: Option<String>,
-    #[serde(default)]
-    page: Option<usize>,
-}
-
-/// Answers a call with these arguments, a JSON object. `read` returns the original of a handle, or none if the model may
-/// not read it. The error is a text for the model.
+/// Answers a call of [`UNFOLD_TOOL`](foldline::engine::UNFOLD_TOOL) with these arguments, a JSON object. `read` returns the
+/// original of a handle, or none if the model may not read it.
 ///
 /// ```
 /// use foldline::Handle;
@@ -54,83 +26,9 @@ pub fn answer_unfold(
     arguments: &str,
     read: impl FnOnce(Handle) -> Result<Option<Vec<u8>>, Error>,
 ) -> Result<(Handle, String), String> {
-    let arguments: UnfoldArguments = serde_json::from_str(arguments)
-        .map_err(|error| format!("The arguments could not be read ({error}). Call it with {{\"handle\": \"..\"}}."))?;
-    // A handle is copied from a marker, sometimes with the text around it.
-    let handle = arguments.handle.trim().trim_start_matches("unfold ").trim_matches([']', '[', ' ', '"']);
-    let not_a_handle = || format!("Not a handle: copy all {} characters from the end of the marker.", Handle::LENGTH);
-    let handle: Handle = handle.to_ascii_lowercase().parse().map_err(|_| not_a_handle())?;
-    let unknown = || format!("No original has the handle {handle}. Copy it from the end of the marker.");
-    let message = |error: Error| match error.kind() {
-        ErrorKind::NotFound => unknown(),
-        _ => format!("{error}."),
+    let read = |handle| match read(handle) {
+        Err(error) if error.kind() == &ErrorKind::NotFound => Ok(None),
+        read => read.map_err(|error| format!("{error}.")),
     };
-    let bytes = read(handle).map_err(message)?.ok_or_else(unknown)?;
-    let lines = arguments.lines.as_deref().map(str::trim).filter(|lines| !lines.is_empty());
-    let query = ExcerptQuery {
-        lines: lines.map(str::parse).transpose().map_err(message)?,
-        grep: arguments.grep.filter(|pattern| !pattern.is_empty()),
-        page: Some(arguments.page.unwrap_or(1)),
-        ..ExcerptQuery::default()
-    };
-    let excerpt = excerpt(&readable_original(&bytes), &query).map_err(message)?;
-    let mut text = String::from_utf8_lossy(&excerpt.bytes).into_owned();
-    if text.trim().is_empty() {
-        text = match excerpt.matches {
-            Some(_) => format!("No line matches; the original has {} lines.", excerpt.total_lines),
-            None => "The original is empty here.".to_owned(),
-        };
-    }
-    if excerpt.pages > 1 {
-        text.push_str(&format!(
-            "\n[page {} of {}; the original has {} lines]",
-            excerpt.page, excerpt.pages, excerpt.total_lines
-        ));
-    }
-    Ok((handle, text))
-}
-
-/// Minimum tokens for which a truncated result is useful.
-const MIN_ROOM_TOKENS: Tokens = 100;
-
-/// Truncates the answer to a call to the available tokens, keeping its start.
-pub fn truncate_answer(mut text: String, room: Tokens, meter: &Meter) -> String {
-    const TRUNCATION_NOTE: &str =
-        "\n[cut here: the window has no room for more. Ask for other lines, or grep, in a later turn.]";
-    const NO_ROOM_TEXT: &str =
-        "There is no room in the window for it now. Ask for a few lines, or grep, in a later turn.";
-    let tokens = meter.text(&text);
-    if tokens <= room {
-        return text;
-    }
-    if room < MIN_ROOM_TOKENS {
-        return NO_ROOM_TEXT.to_owned();
-    }
-    // Tokens are not distributed evenly over a text; a tenth is reserved for that and for the note.
-    let most = (text.len() as f64 * room as f64 / tokens as f64 * 0.9) as usize;
-    let most = text.floor_char_boundary(most);
-    text.truncate(text[..most].rfind('\n').unwrap_or(most));
-    text + TRUNCATION_NOTE
-}
-
-#[cfg(test)]
-mod tests {
-    use foldline::ModelTable;
-
-    use super::*;
-
-    #[test]
-    fn unfolded_text_is_truncated_to_available_tokens() {
-        let meter = Meter::for_model(ModelTable::builtin(), Some("gpt-4o"));
-        let lines: String = (0..400).map(|at| format!("line {at}: \u{e4}\u{df} value_{at}\n")).collect();
-        assert_eq!(truncate_answer(lines.clone(), 100_000, &meter), lines);
-        for room in [100, 500, 2_000] {
-            let cut = truncate_answer(lines.clone(), room, &meter);
-            let (kept, note) = cut.rsplit_once('\n').unwrap();
-            assert!(lines.starts_with(&format!("{kept}\n")) && note.starts_with("[cut here"), "{room}: {cut}");
-            assert!(meter.text(&cut) <= room + 30 && meter.text(&cut) > room / 2, "{room}: {}", meter.text(&cut));
-        }
-        assert!(truncate_answer(lines.clone(), 99, &meter).starts_with("There is no room"));
-        assert!(truncate_answer("x".repeat(9_000), 200, &meter).len() < 9_000, "one long line");
-    }
+    engine::answer_unfold(arguments, read, search_deadline())
 }

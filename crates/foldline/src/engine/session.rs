@@ -18,6 +18,7 @@ use crate::engine::original;
 use crate::engine::overlay::RenderedItem;
 use crate::engine::schedule::CreaseSchedule;
 use crate::engine::state::FoldState;
+use crate::engine::unfold_tool;
 use crate::error::Error;
 use crate::tokens::Tokens;
 use crate::wire::{InjectedTool, RequestEdit};
@@ -218,17 +219,11 @@ impl FoldSession {
 
     /// Tool with which a model restores originals: declare it in every request, and answer its calls with
     /// [`answer_unfold`](FoldSession::answer_unfold).
-    pub const UNFOLD_TOOL: InjectedTool<'static> = InjectedTool {
-        name: "unfold",
-        description: "Get back the original text behind a marker such as [folded: kept 40 of 412 lines; unfold \
-            7k3q9p2m4x1c], exactly as it was. Long or old parts of this conversation were replaced by such markers; \
-            nothing is lost. Use it instead of running a tool again to see what it returned then.",
-        schema: r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle at the end of the marker"}},"required":["handle"]}"#,
-    };
+    pub const UNFOLD_TOOL: InjectedTool<'static> = unfold_tool::UNFOLD_TOOL;
 
-    /// Returns the answer to a call of [`UNFOLD_TOOL`](FoldSession::UNFOLD_TOOL): the original, or a sentence for the
-    /// model about what is wrong with its arguments. Originals that are not text are returned with replacement
-    /// characters; [`unfold`](FoldSession::unfold) returns their bytes.
+    /// Returns the answer to a call of [`UNFOLD_TOOL`](FoldSession::UNFOLD_TOOL): the original or the requested part of it
+    /// in its readable view, at most one page, or a sentence for the model about what is wrong with its arguments.
+    /// [`unfold`](FoldSession::unfold) returns the exact bytes.
     ///
     /// ```
     /// use foldline::FoldSession;
@@ -237,22 +232,8 @@ impl FoldSession {
     /// assert!(session.answer_unfold(r#"{"handle":"7k3q9p2m4x1c"}"#).starts_with("No original"));
     /// ```
     pub fn answer_unfold(&self, arguments: &str) -> String {
-        #[derive(serde::Deserialize)]
-        struct UnfoldArguments<'a> {
-            #[serde(borrow)]
-            handle: Cow<'a, str>,
-        }
-        let Ok(UnfoldArguments { handle }) = serde_json::from_str(arguments) else {
-            return "The arguments could not be read. Call it with {\"handle\": \"..\"}.".to_owned();
-        };
-        // A handle is copied from a marker, sometimes with the text around it.
-        let handle =
-            handle.trim().trim_start_matches("unfold ").trim_matches([']', '[', ' ', '"']).to_ascii_lowercase();
-        let original = handle.parse().ok().and_then(|handle| self.unfold(handle));
-        match original {
-            Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            None => format!("No original has the handle {handle}. Copy it from the end of the marker."),
-        }
+        let answer = unfold_tool::answer_unfold(arguments, |handle| Ok(self.unfold(handle)), || false);
+        answer.map_or_else(|problem| problem, |(_, text)| text)
     }
 
     /// Notes the positions of originals that left the rendering since the last request.

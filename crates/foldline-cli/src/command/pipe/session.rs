@@ -207,7 +207,8 @@ pub(super) fn unfold(
         },
     };
     let bad_query = |error: foldline_archive::Error| PipeError::new("bad_line", error);
-    let lines = params.lines.as_deref().map(str::parse).transpose().map_err(bad_query)?;
+    let bad_lines = |error: foldline::Error| PipeError::new("bad_line", error);
+    let lines = params.lines.as_deref().map(str::parse).transpose().map_err(bad_lines)?;
     let query = ExcerptQuery { lines, grep: params.grep.clone(), page: params.page, ..ExcerptQuery::default() };
     let excerpt = excerpt(&bytes, &query).map_err(bad_query)?;
     let mut fields = format!(r#""text":{}"#, json!(String::from_utf8_lossy(&excerpt.bytes)));

@@ -5,6 +5,7 @@
 //! that do not change from turn to turn.
 
 use crate::conversation::ToolDefinition;
+use crate::wire::compose::ToolSpec;
 use crate::wire::format::Format;
 use crate::wire::json::scan::JsonValue;
 use crate::wire::json::splice::RequestEdit;
@@ -19,6 +20,13 @@ pub struct InjectedTool<'a> {
     pub description: &'a str,
     /// The JSON schema of its arguments.
     pub schema: &'a str,
+}
+
+impl<'a> From<InjectedTool<'a>> for ToolSpec<'a> {
+    /// Converts the tool for a request that the caller composes.
+    fn from(tool: InjectedTool<'a>) -> Self {
+        Self { name: tool.name, description: tool.description, parameters: tool.schema }
+    }
 }
 
 /// Maximum number of tools that OpenAI accepts (C4.2).
