@@ -142,9 +142,9 @@ impl Findings {
     }
 
     /// Records the handles in messages that are sent.
-    pub(crate) fn record_handles<'m>(&mut self, messages: impl Iterator<Item = &'m OwnedMessage>) {
+    pub(crate) fn record_handles(&mut self, messages: impl Iterator<Item = OwnedMessage>) {
         for message in messages {
-            self.handles.extend(all_texts(std::slice::from_ref(message)).flat_map(marker::handles));
+            self.handles.extend(all_texts(std::slice::from_ref(&message)).flat_map(marker::handles));
         }
     }
 

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use anyhow::{Result, bail};
-use foldline::conversation::OwnedMessage;
 use foldline::laws::LawProfile;
 use foldline::strategies::{
     CompactToBudget, DedupToolCalls, SnippetToolOutputs, StrategyOptions, TerminalTruncate, TrimMiddle, apply_all,
@@ -40,9 +39,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         return Ok(());
     }
     let recordings: Vec<RecordedSession> = RecordingFiles::from_paths(from_ref(&set))?.filter_map(Result::ok).collect();
-    let step = recordings.len().div_ceil(SESSION_COUNT).max(1);
-    let sessions: Vec<CheckedSession> =
-        recordings.iter().step_by(step).take(SESSION_COUNT).map(checked_session).collect();
+    let count = SESSION_COUNT.min(recordings.len());
+    let sampled = (0..count).map(|at| &recordings[at * recordings.len() / count]);
+    let sessions: Vec<CheckedSession> = sampled.map(checked_session).collect();
     let messages: usize = sessions.iter().map(|session| session.messages.len()).sum();
     print_line(&format!("{} of {} sessions, {messages} messages\n", sessions.len(), recordings.len()));
     let mut rows = Vec::new();
@@ -101,7 +100,8 @@ fn check_with_budget(sessions: &[CheckedSession], budget: u64, rows: &mut Vec<Fi
 
         let options = TerminalTruncate { meter: meter.clone(), ..TerminalTruncate::default() };
         let result = terminal_truncate(session.messages.clone(), budget, &options);
-        truncation.check(session, &result.messages, &result.dropped);
+        let removed = [result.dropped.as_slice(), &result.originals].concat();
+        truncation.check(session, &result.messages, &removed);
         truncation.check_count(session, &result.messages, result.after, result.fits());
 
         check_cascade(session, budget, &meter, &mut cascade);
@@ -139,29 +139,28 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 fn check_engine(session: &CheckedSession, budget: u64, findings: &mut Findings) {
     let mut fold = FoldSession::for_model(MODEL, budget);
     let conversation = Conversation { messages: session.messages.clone(), ..Conversation::default() };
-    let (mut pushed, mut sent) = (0, Vec::<OwnedMessage>::new());
+    let mut pushed = 0;
     for point in conversation.request_points() {
         conversation.messages[pushed..point].iter().for_each(|message| fold.push(message.clone()));
         pushed = point;
         if fold.plan_request().is_err() {
             continue;
         }
+        // What was rendered before has no new handles.
         let from = fold.take_first_changed();
-        sent.truncate(fold.rendered_position(from));
-        sent.extend(fold.rendered_messages(from));
-        findings.record_handles(sent.iter());
+        findings.record_handles(fold.rendered_messages(from));
     }
     let fits = fold.plan_request().is_ok();
     let rendered: Vec<Message<'static>> = fold.rendered_messages(0).collect();
     findings.check_handles(session, |handle| fold.unfold(handle));
     if fits {
-        findings.check_with(session, &rendered, |text| findings_resolves(&fold, text));
+        findings.check_with(session, &rendered, |text| is_restorable(&fold, text));
     }
     findings.check_count(session, &rendered, fold.tokens(), fits);
 }
 
-/// Returns true if the text of a user is in an original of the session.
-fn findings_resolves(fold: &FoldSession, text: &str) -> bool {
+/// Returns true if the text of a user is an original of the session.
+fn is_restorable(fold: &FoldSession, text: &str) -> bool {
     // User messages are folded only in truncation, each under its own handle.
     fold.unfold(foldline::Handle::for_content(text.as_bytes())).is_some()
 }

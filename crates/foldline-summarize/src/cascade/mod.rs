@@ -200,7 +200,7 @@ async fn propose_summary<'m>(
             });
         }
     }
-    let text = chunk::render_transcript(&new);
+    let text = transcript_text(new, &session.messages);
     let earlier = split.earlier_frame.as_ref().map(|frame| frame.summary.as_str());
     let (summary, author) = match &options.summarizer {
         Some(summarizer) => {
@@ -323,17 +323,29 @@ fn apply_provider_rules<'m>(mut messages: Vec<Message<'m>>, options: &EnforceOpt
     messages
 }
 
-/// Returns these messages, if they break no more laws than the session's.
+/// Returns these messages, if they break no law more often than the session's.
 fn check_laws<'m>(
-    session: &Conversation<'_>,
+    session: &Conversation<'m>,
     messages: Vec<Message<'m>>,
     profile: &LawProfile,
 ) -> Result<Vec<Message<'m>>, String> {
-    let replacement = Conversation { messages, ..Conversation::default() };
-    let broken = laws::check_conversation(&replacement, profile);
-    match broken.first() {
-        Some(first) if broken.len() > laws::check_conversation(session, profile).len() => Err(first.to_string()),
-        _ => Ok(replacement.messages),
+    let mut allowed: HashMap<&str, usize> = HashMap::new();
+    for violation in laws::check_conversation(session, profile) {
+        *allowed.entry(violation.law.name()).or_default() += 1;
+    }
+    let (model, system, tools) = (session.model.clone(), session.system.clone(), session.tools.clone());
+    let replacement = Conversation { model, system, tools, messages };
+    let mut is_new = |law: &str| match allowed.get_mut(law) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    };
+    let new = laws::check_conversation(&replacement, profile).into_iter().find(|broken| is_new(broken.law.name()));
+    match new {
+        Some(broken) => Err(broken.to_string()),
+        None => Ok(replacement.messages),
     }
 }
 
@@ -377,5 +389,32 @@ pub(crate) fn rounds_to_summarize(
         new = &new[first.dropped.len().min(new.len())..];
         before = Some(earlier.text().to_owned());
     }
-    (!new.is_empty()).then(|| (split.cut, chunk::render_transcript(new), before))
+    (!new.is_empty()).then(|| (split.cut, transcript_text(new.to_vec(), &session.messages), before))
+}
+
+/// Returns dropped messages as text. Markers in them lose their references: a summary that quotes one must not refer to a
+/// result that is gone, now or later.
+fn transcript_text(mut dropped: Vec<Message<'_>>, session: &[Message<'_>]) -> String {
+    detach_references(&mut dropped, session, false);
+    chunk::render_transcript(&dropped)
+}
+
+#[cfg(test)]
+mod tests {
+    use foldline::wire::Format;
+
+    use super::*;
+
+    /// The number of broken laws must not hide which ones: an orphan less does not make up for a call without a result.
+    #[test]
+    fn law_that_the_session_obeys_stays_obeyed() {
+        let profile = LawProfile::for_model(Format::OpenAiChat, None);
+        let result = |id: &'static str| Message::new(Role::Tool, vec![Part::result(id, "ok")]);
+        let user = || Message::text(Role::User, "go");
+        let session =
+            Conversation { messages: vec![user(), result("gone"), result("lost")], ..Conversation::default() };
+        let unanswered = vec![user(), Message::new(Role::Assistant, vec![Part::call("c", "sh", "{}")]), user()];
+        assert!(check_laws(&session, unanswered, &profile).is_err());
+        assert!(check_laws(&session, vec![user(), result("gone")], &profile).is_ok());
+    }
 }

@@ -564,6 +564,25 @@ async fn references_to_dropped_results_are_detached() {
     }
 }
 
+/// A summary that quotes a marker of `apply_all` must not refer to a result that was dropped with it.
+#[tokio::test]
+async fn summary_text_refers_to_no_dropped_result() {
+    let page: String =
+        (0..6).map(|at| format!("error: field_{at} of the importer cannot be read from the archive\n")).collect();
+    let mut session = sample_session(0);
+    for at in 0..40 {
+        let text = if at % 2 == 0 { page.clone() } else { source_text(at) };
+        session.messages.extend(tool_round(at, "bash", format!(r#"{{"command":"make part_{at}"}}"#), text));
+    }
+    assert!(foldline::strategies::apply_all(&mut session.messages).outputs.hits > 10);
+    let before = serde_json::to_string(&session).unwrap();
+    assert!(before.contains("; same as result c0]"));
+    let (result, _) = enforce_checked(&mut session, &options_for(16_384)).await;
+    assert_eq!(result.outcome, EnforceOutcome::Fits(EnforceStrategy::Excerpt));
+    let frame = summary_frame(&session);
+    assert!(frame.contains("> [folded: ") && !frame.contains("; same as "), "{frame}");
+}
+
 /// A struct can own everything that the cascade needs.
 #[tokio::test]
 async fn struct_owns_its_summarizer_and_enforcer() {

@@ -1,5 +1,7 @@
 //! The last resort: keeps the newest messages, the messages of users, and a marker.
 
+use std::collections::BTreeMap;
+
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::engine::marker;
 use crate::engine::passes::support::clip::{clip_to_tokens, common_clip_size};
@@ -40,6 +42,8 @@ pub struct TruncationResult<'m> {
     pub dropped: Vec<Message<'m>>,
     /// Number of texts that were cut in the messages to send.
     pub clipped: usize,
+    /// Messages whose texts were cut, in order and as they were, for archiving.
+    pub originals: Vec<Message<'m>>,
     /// Tokens before.
     pub before: Tokens,
     /// Tokens after.
@@ -59,7 +63,7 @@ impl TruncationResult<'_> {
 /// Drops all rounds except the newest if the messages exceed the budget, and inserts a marker in the role of the
 /// user. If that is not enough, cuts the largest remaining texts to one size: first those of tools and the model,
 /// then those of users. Instructions, the task (the first message of the user) and the newest message of the user are
-/// unchanged.
+/// unchanged. Everything that leaves is in the result, for archiving.
 ///
 /// ```
 /// use foldline::strategies::{TerminalTruncate, terminal_truncate};
@@ -83,28 +87,33 @@ pub fn terminal_truncate<'m>(
     let count = |messages: &[Message<'_>]| messages.iter().map(|message| options.meter.message(message)).sum();
     let before = count(&messages);
     if before <= budget {
-        return TruncationResult { messages, dropped: Vec::new(), clipped: 0, before, after: before, budget };
+        let (dropped, originals) = (Vec::new(), Vec::new());
+        return TruncationResult { messages, dropped, clipped: 0, originals, before, after: before, budget };
     }
     let conversation = conversation_of(messages);
     let tail = tail_start(&conversation, options.keep_last);
     let TrimmedMessages { mut messages, dropped, .. } = drop_rounds(conversation, 0..tail);
     let mut after = count(&messages);
     let mut clipped = 0;
+    let mut originals = BTreeMap::new();
     for include_users in [false, true] {
         if after > budget {
-            clipped += clip_largest(&mut messages, after - budget, include_users, options);
+            clipped += clip_largest(&mut messages, after - budget, include_users, options, &mut originals);
             after = count(&messages);
         }
     }
-    TruncationResult { messages, dropped, clipped, before, after, budget }
+    let originals = originals.into_values().collect();
+    TruncationResult { messages, dropped, clipped, originals, before, after, budget }
 }
 
-/// Cuts the largest texts to one size, to remove at least `excess` tokens if possible.
-fn clip_largest(
-    messages: &mut [Message<'_>],
+/// Cuts the largest texts to one size, to remove at least `excess` tokens if possible. Adds the messages that it changes to
+/// the originals, as they were.
+fn clip_largest<'m>(
+    messages: &mut [Message<'m>],
     excess: Tokens,
     include_users: bool,
     options: &TerminalTruncate,
+    originals: &mut BTreeMap<usize, Message<'m>>,
 ) -> usize {
     let meter = &options.meter;
     let protected = protected_messages(messages, options.is_generated);
@@ -134,6 +143,7 @@ fn clip_largest(
     let cut_parts = changes.iter().map(|(at, _)| &messages[at.message].parts[at.part]).filter(is_result);
     let cut_results = vec![Message::new(Role::Tool, cut_parts.cloned().collect())];
     for (at, text) in changes {
+        originals.entry(at.message).or_insert_with(|| messages[at.message].clone());
         replace_text(messages, at, text);
     }
     detach_references(messages, &cut_results, false);

@@ -209,3 +209,18 @@ fn task_and_newest_user_message_are_never_cut() {
         TerminalTruncate { is_generated: |text| text.starts_with("[summary]"), ..TerminalTruncate::default() };
     assert!(terminal_truncate(messages, 5_000, &options).fits());
 }
+
+/// A user text that is cut must not be lost: its message is returned as it was.
+#[test]
+fn cut_messages_are_returned_as_they_were() {
+    let middle = user(&"in between\n".repeat(4_000));
+    let mut messages = vec![user("go"), middle.clone()];
+    messages.extend(rounds(3, 640));
+    messages.extend([user("now"), round("big", "read", "a.txt", &"one line of it\n".repeat(2_000))[0].clone()]);
+    messages.push(round("big", "read", "a.txt", &"one line of it\n".repeat(2_000))[1].clone());
+    let truncation = terminal_truncate(messages.clone(), 1_000, &TerminalTruncate::default());
+    assert!(truncation.fits() && !truncation.dropped.is_empty());
+    assert!(!truncation.messages.contains(&middle) && truncation.originals.contains(&middle));
+    let lists = [&truncation.messages, &truncation.dropped, &truncation.originals];
+    assert!(messages.iter().all(|message| lists.iter().any(|list| list.contains(message))), "nothing is lost");
+}
