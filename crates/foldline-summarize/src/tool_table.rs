@@ -259,22 +259,18 @@ const LOOKING_PROGRAMS: [&str; 37] = [
 /// Subcommands of git that only show something.
 const LOOKING_GIT_COMMANDS: [&str; 9] =
     ["status", "log", "diff", "show", "blame", "grep", "ls-files", "rev-parse", "describe"];
-/// Options of looking programs that act.
-const ACTING_OPTIONS: [&str; 14] = [
-    "-delete",
-    "-exec",
-    "-execdir",
-    "-ok",
-    "-okdir",
-    "-fprint",
-    "-fprintf",
-    "-fls",
-    "-x",
-    "-X",
-    "--exec",
-    "--exec-batch",
-    "-i",
-    "--in-place",
+/// Options with which looking programs write a file or run something, by program; `*` is every program.
+const ACTING_OPTIONS: [(&str, &[&str]); 10] = [
+    ("find", &["-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprint0", "-fprintf", "-fls"]),
+    ("fd", &["-x", "-X", "--exec", "--exec-batch"]),
+    ("git", &["-c", "-O", "--open-files-in-pager", "--ext-diff"]),
+    ("date", &["-s", "--set"]),
+    ("file", &["-C", "--compile"]),
+    ("less", &["-o", "-O", "--log-file"]),
+    ("rg", &["--pre"]),
+    ("sort", &["--compress-program"]),
+    ("tree", &["-o"]),
+    ("*", &["-i", "--in-place", "--output", "--pager"]),
 ];
 
 /// Returns true if every program of a shell command only shows something, and nothing is written to a file.
@@ -292,22 +288,51 @@ fn is_read_only_command(command: &str) -> bool {
 }
 
 fn is_looking_program(simple: &str) -> bool {
-    let mut words = simple.split_ascii_whitespace();
-    let program = words.next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    let words: Vec<&str> = words.collect();
+    let (program, arguments) = simple.split_once(char::is_whitespace).unwrap_or((simple, ""));
+    let program = program.rsplit('/').next().unwrap_or_default();
+    let words: Vec<&str> = arguments.split_ascii_whitespace().collect();
+    let is_option = |word: &str, option: &str| word.split('=').next() == Some(option);
+    let acts = |word: &&str| {
+        let options = ACTING_OPTIONS.iter().filter(|(name, _)| [program, "*"].contains(name));
+        options.flat_map(|(_, options)| *options).any(|option| is_option(word, option))
+    };
     match program {
+        // Case is ignored, or a position is shown.
+        "grep" | "egrep" | "rg" | "ag" | "ls" | "diff" if !words.iter().any(|word| *word != "-i" && acts(word)) => true,
+        _ if words.iter().any(acts) => false,
         "git" => git_subcommand(&words).is_some_and(|word| LOOKING_GIT_COMMANDS.contains(&word)),
-        // Without `-n` it prints everything; `w` inside a script writes a file.
-        "sed" => {
-            let writes = |script: &&str| !script.starts_with('-') && script.contains('w');
-            let script = words.iter().find(|word| !word.starts_with('-'));
-            words.contains(&"-n") && !words.iter().any(|word| word.starts_with("-i")) && !script.is_some_and(writes)
-        }
-        "sort" if words.iter().any(|word| word.starts_with("-o") || word.starts_with("--output")) => false,
-        "grep" | "egrep" | "rg" | "ag" => !words.contains(&"--pre"),
-        "ls" | "ps" | "sort" | "cat" | "diff" | "tail" | "cd" => true,
-        program => LOOKING_PROGRAMS.contains(&program) && !words.iter().any(|word| ACTING_OPTIONS.contains(word)),
+        "sed" => sed_only_prints(arguments),
+        // Short options can be joined.
+        "sort" => !words.iter().any(|word| word.starts_with('-') && !word.starts_with("--") && word.contains('o')),
+        // The second operand is the output.
+        "uniq" => words.iter().filter(|word| !word.starts_with('-')).count() < 2,
+        program => LOOKING_PROGRAMS.contains(&program),
     }
+}
+
+/// Returns true if the arguments of sed are known options, one script that only prints lines, and files.
+fn sed_only_prints(arguments: &str) -> bool {
+    const PRINTING_OPTIONS: [&str; 7] = ["-n", "-E", "-r", "-s", "-u", "-z", "--quiet"];
+    let mut rest = arguments.trim_start();
+    let mut is_quiet = false;
+    while rest.starts_with('-') {
+        let (option, after) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        if !PRINTING_OPTIONS.contains(&option) {
+            return false;
+        }
+        is_quiet |= ["-n", "--quiet"].contains(&option);
+        rest = after.trim_start();
+    }
+    let quote = rest.chars().next().filter(|first| ['\'', '"'].contains(first));
+    let (script, files) = match quote {
+        Some(quote) => rest[1..].split_once(quote).unwrap_or((rest, "")),
+        None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+    };
+    // Between slashes is a pattern; outside are addresses and commands, of which `w` writes a file and `e` runs a command.
+    let outside: String = script.split('/').step_by(2).collect();
+    let prints = |character: char| character.is_ascii_digit() || ",$;pq=!~+ ".contains(character);
+    let has_more_options = files.split_ascii_whitespace().any(|word| word.starts_with('-'));
+    is_quiet && !has_more_options && !script.contains("\\/") && !outside.is_empty() && outside.chars().all(prints)
 }
 
 /// Returns the subcommand of git, after its own options.
@@ -315,8 +340,8 @@ fn git_subcommand<'w>(words: &[&'w str]) -> Option<&'w str> {
     let mut words = words.iter().copied();
     while let Some(word) = words.next() {
         match word {
-            // These options have a value.
-            "-C" | "-c" => drop(words.next()),
+            // This option has a value.
+            "-C" => drop(words.next()),
             option if option.starts_with('-') => {}
             subcommand => return Some(subcommand),
         }
@@ -380,6 +405,10 @@ mod tests {
             "git status",
             "git -C x log --oneline",
             "sed -n '1,20p' a.rs",
+            "sed -n '/fn main/,/^}/p' a.rs b.rs",
+            "sed -n 5p a.rs",
+            "grep -i todo a.rs",
+            "sort -u a | uniq",
             "ls missing 2>/dev/null",
             "bash -lc 'cat a'",
         ] {
@@ -401,6 +430,36 @@ mod tests {
             "fd x -x rm",
         ] {
             assert_eq!(class(command), ToolClass::Run, "{command}");
+        }
+    }
+
+    /// Programs that show something can also write a file or run a command.
+    #[test]
+    fn looking_programs_that_write_or_run_are_not_looks() {
+        for command in [
+            "sed -n --in-place s/a/b/p x",
+            "sed -n -i 5p x",
+            "sed -n -e p -e 'w out' x",
+            "sed -n '1e rm x' x",
+            "sed -n -f script x",
+            "sed -n '/a/w out' x",
+            "sed -n '/\\//w x/p' y",
+            "sort -uo out in",
+            "sort --output=out in",
+            "sort --compress-program=./run in",
+            "uniq in out",
+            "tree -o out",
+            "git diff --output=out",
+            "git -c core.fsmonitor=./run status",
+            "git grep -O x",
+            "rg --pre=./run x",
+            "fd x --exec=rm",
+            "date -s tomorrow",
+            "date --set=tomorrow",
+            "find . -fprint0 out",
+            "bat --pager=./run x",
+        ] {
+            assert!(!is_read_only_command(command), "{command}");
         }
     }
 
