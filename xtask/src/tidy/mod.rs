@@ -5,6 +5,7 @@
 
 mod boundaries;
 mod dashboard;
+mod documented_tests;
 pub(crate) mod functions;
 pub(crate) mod module_cycles;
 mod module_graph;
@@ -33,6 +34,9 @@ const RULES: &[(&str, TidyRule)] = &[
     ("environment variables are declared and read in one file", boundaries::check_environment),
     ("no path of a developer's machine is committed", boundaries::check_machine_paths),
     ("generated pages are up to date (`cargo xtask reference` writes them)", boundaries::check_reference_pages),
+    ("tests that the reference of the strategies names exist", |tree| {
+        Ok(documented_tests::check_documented_tests(tree))
+    }),
     ("the committed build of the dashboard belongs to its sources", dashboard::check_dashboard_build),
 ];
 
