@@ -69,17 +69,19 @@ fn run_step(step: &CiStep) -> Result<()> {
 }
 
 /// Features of release builds that the default build does not have, and what their tests need.
-const RELEASE_FEATURES: &str =
-    "foldline-cli/postgres,foldline-server/postgres,foldline-archive/postgres,foldline-archive/testing";
+const RELEASE_FEATURES: &str = "foldline-cli/postgres,foldline-server/postgres,foldline-archive/postgres,\
+    foldline-archive/testing,foldline-clients/async-openai";
 
 /// Lints the code of features that are off by default.
 const FEATURE_LINTS: &[&str] = &[
     "clippy",
     "--package",
     "foldline-archive",
+    "--package",
+    "foldline-clients",
     "--all-targets",
     "--features",
-    "postgres,testing",
+    "foldline-archive/postgres,foldline-archive/testing,foldline-clients/async-openai",
     "--",
     "-D",
     "warnings",

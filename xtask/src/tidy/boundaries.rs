@@ -26,6 +26,7 @@ pub(crate) fn check_module_docs(tree: &SourceTree) -> Result<Vec<String>> {
 const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("foldline", &[]),
     ("foldline-archive", &["foldline"]),
+    ("foldline-clients", &["foldline"]),
     ("foldline-summarize", &["foldline"]),
     ("foldline-replay", &["foldline"]),
     ("foldline-server", &["foldline", "foldline-archive", "foldline-summarize"]),
