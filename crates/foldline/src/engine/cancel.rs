@@ -56,7 +56,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::tokens::{CountExactness, TokenCounter, Tokens};
+    use crate::tokens::{CountExactness, TokenCounter, Tokens, Vocabulary};
     use crate::{Conversation, FoldOptions, Ledger, Message, Meter, ModelTable, Prices, Role, fold};
 
     /// A counter that cancels the fold at a given call.
@@ -91,6 +91,44 @@ mod tests {
         let options = FoldOptions { cancel, ..FoldOptions::new(meter, Prices::for_model(table, None), 60_000) };
         let kind = fold(&conversation, &options, &Ledger::default()).err().map(|error| error.kind().clone());
         (kind, counter.calls.load(Ordering::Relaxed))
+    }
+
+    /// Counts like a vocabulary, and cancels the fold when it has counted its first piece.
+    struct CancellingVocabulary {
+        cancel: CancelFlag,
+        stops: AtomicUsize,
+    }
+
+    impl TokenCounter for CancellingVocabulary {
+        fn count(&self, _: &str) -> Tokens {
+            unreachable!("the text is counted in pieces")
+        }
+
+        fn count_until(&self, text: &str, stop: &dyn Fn() -> bool) -> Option<Tokens> {
+            Vocabulary::o200k().count_until(text, &|| {
+                let is_stopped = stop();
+                self.stops.fetch_add(usize::from(is_stopped), Ordering::Relaxed);
+                self.cancel.cancel();
+                is_stopped
+            })
+        }
+
+        fn exactness(&self) -> CountExactness {
+            CountExactness::Exact
+        }
+    }
+
+    #[test]
+    fn cancelled_fold_does_not_wait_for_a_huge_text() {
+        let cancel = CancelFlag::default();
+        let counter = Arc::new(CancellingVocabulary { cancel: cancel.clone(), stops: AtomicUsize::new(0) });
+        let message = Message::text(Role::User, "some words of a message\n".repeat(100_000));
+        let conversation = Conversation { messages: vec![message], ..Conversation::default() };
+        let table = ModelTable::builtin();
+        let meter = Meter::for_model(table, None).with_counter(counter.clone());
+        let options = FoldOptions { cancel, ..FoldOptions::new(meter, Prices::for_model(table, None), 60_000) };
+        let error = fold(&conversation, &options, &Ledger::default()).unwrap_err();
+        assert_eq!((error.kind(), counter.stops.load(Ordering::Relaxed)), (&ErrorKind::Cancelled, 1));
     }
 
     #[test]

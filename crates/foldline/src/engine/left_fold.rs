@@ -87,6 +87,9 @@ pub(crate) fn advance(
     let decided = state.len();
     for (at, message) in messages.iter().enumerate().skip(decided) {
         options.cancel.check()?;
+        if !options.meter.cache_large_texts(message, &|| options.cancel.is_cancelled()) {
+            options.cancel.check()?;
+        }
         if at > decided && message.opens_round(Some(&messages[at - 1])) {
             let crease = state.decide_past(options, ledger, &messages[..at]);
             state.creases.extend(crease);

@@ -53,13 +53,22 @@ impl CountCache {
     /// Returns the count under this key, computed by `count` if it is missing. Not locked meanwhile: two threads may
     /// compute the same count, and neither waits for the other.
     pub(crate) fn get_or_count(&self, key: u128, count: impl FnOnce() -> Tokens) -> Tokens {
-        let shard = &self.shards[(key >> 64) as usize % SHARD_COUNT];
-        if let Some(known) = lock_shard(shard).get(key, self.generation_capacity) {
-            return known;
-        }
-        let counted = count();
-        lock_shard(shard).insert(key, counted, self.generation_capacity);
-        counted
+        self.get(key).unwrap_or_else(|| self.insert(key, count()))
+    }
+
+    /// Returns the count under this key.
+    pub(crate) fn get(&self, key: u128) -> Option<Tokens> {
+        lock_shard(self.shard(key)).get(key, self.generation_capacity)
+    }
+
+    /// Stores the count under this key and returns it.
+    pub(crate) fn insert(&self, key: u128, tokens: Tokens) -> Tokens {
+        lock_shard(self.shard(key)).insert(key, tokens, self.generation_capacity);
+        tokens
+    }
+
+    fn shard(&self, key: u128) -> &Mutex<CacheShard> {
+        &self.shards[(key >> 64) as usize % SHARD_COUNT]
     }
 
     /// Returns the number of counts.

@@ -91,6 +91,23 @@ impl Meter {
         self.texts.text_by_lines(text)
     }
 
+    /// Counts a text into the cache if it is larger than a megabyte, in pieces. Returns false if `stop` returned true
+    /// between two of them; otherwise [`text`](Meter::text) does not take long.
+    pub fn cache_large_text(&self, text: &str, stop: &dyn Fn() -> bool) -> bool {
+        self.texts.cache_large(text, stop)
+    }
+
+    /// Counts the large texts of a message like [`cache_large_text`](Meter::cache_large_text).
+    pub(crate) fn cache_large_texts(&self, message: &Message<'_>, stop: &dyn Fn() -> bool) -> bool {
+        message.parts.iter().all(|part| match part {
+            Part::Text { text } => self.cache_large_text(text, stop),
+            Part::Reasoning(reasoning) => self.cache_large_text(&reasoning.text, stop),
+            Part::ToolCall(call) => self.cache_large_text(call.arguments.as_str(), stop),
+            Part::ToolResult(result) => result.texts().all(|text| self.cache_large_text(text, stop)),
+            Part::Image(_) | Part::File(_) | Part::Opaque(_) => true,
+        })
+    }
+
     /// Returns the tokens of a part, without the overhead of its message.
     pub fn part(&self, part: &Part<'_>) -> Tokens {
         match part {

@@ -51,6 +51,13 @@ pub trait TokenCounter: Send + Sync {
     /// Returns the tokens of the text. Strings that spell a special token are ordinary text.
     fn count(&self, text: &str) -> Tokens;
 
+    /// Returns the tokens of the text like [`count`](TokenCounter::count), or none if `stop` returned true meanwhile. A
+    /// counter that takes long for a large text should call `stop` between pieces of it; by default it is not called.
+    fn count_until(&self, text: &str, stop: &dyn Fn() -> bool) -> Option<Tokens> {
+        let _ = stop;
+        Some(self.count(text))
+    }
+
     /// Returns how exact the counts are.
     fn exactness(&self) -> CountExactness;
 

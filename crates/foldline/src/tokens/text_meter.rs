@@ -10,6 +10,9 @@ use crate::tokens::{CalibrationFit, CountExactness, ImageSize, TokenCounter, Tok
 
 /// Minimum length of a cached text; shorter texts are counted faster than looked up.
 const MIN_CACHED_BYTES: usize = 32;
+/// Minimum length of a text that is counted in advance, in pieces.
+const MIN_LARGE_BYTES: usize = 1 << 20;
+
 /// A counter of texts and images for a model. Cheap to clone; clones share the cache of counts.
 #[derive(Clone)]
 pub(crate) struct TextMeter {
@@ -111,6 +114,20 @@ impl TextMeter {
     /// Returns the tokens of a text.
     pub(crate) fn text(&self, text: &str) -> Tokens {
         self.scaled(self.raw_count(text))
+    }
+
+    /// Counts a text into the cache if it is large, so that [`text`](TextMeter::text) does not take long. Returns false
+    /// if `stop` returned true meanwhile.
+    pub(crate) fn cache_large(&self, text: &str, stop: &dyn Fn() -> bool) -> bool {
+        if text.len() < MIN_LARGE_BYTES {
+            return true;
+        }
+        let key = CountCache::key(text, self.method.seed);
+        if self.cache.get(key).is_some() {
+            return true;
+        }
+        let counted = self.method.counter.count_until(text, stop);
+        counted.map(|tokens| self.cache.insert(key, tokens)).is_some()
     }
 
     /// Returns the tokens of a text, counted line by line: lines that were counted in other texts are not counted

@@ -60,13 +60,18 @@ impl Vocabulary {
 
 impl TokenCounter for Vocabulary {
     fn count(&self, text: &str) -> Tokens {
+        self.count_until(text, &|| false).expect("the count is not stopped")
+    }
+
+    fn count_until(&self, text: &str, stop: &dyn Fn() -> bool) -> Option<Tokens> {
         let mut tokens = 0;
         let mut rest = text;
         while let Some(run) = find_long_run(rest) {
-            tokens += self.bpe.count(&rest[..run.start]) + self.count_run(&rest[run.clone()]);
+            tokens += self.count_pieces(&rest[..run.start], MAX_PIECE_BYTES, stop)?;
+            tokens += self.count_run(&rest[run.clone()], stop)?;
             rest = &rest[run.end..];
         }
-        (tokens + self.bpe.count(rest)) as Tokens
+        Some((tokens + self.count_pieces(rest, MAX_PIECE_BYTES, stop)?) as Tokens)
     }
 
     fn exactness(&self) -> CountExactness {
@@ -75,23 +80,45 @@ impl TokenCounter for Vocabulary {
 }
 
 impl Vocabulary {
+    /// Counts a text in pieces of about `piece_bytes` that end where a word ends, so that their counts add up. Returns
+    /// none if `stop` returned true before a piece.
+    fn count_pieces(&self, text: &str, piece_bytes: usize, stop: &dyn Fn() -> bool) -> Option<usize> {
+        let mut tokens = 0;
+        let mut rest = text;
+        while rest.len() > piece_bytes {
+            let (piece, remainder) = rest.split_at(end_of_word(rest, piece_bytes));
+            if stop() {
+                return None;
+            }
+            tokens += self.bpe.count(piece);
+            rest = remainder;
+        }
+        Some(tokens + self.bpe.count(rest))
+    }
+
     /// Counts a run without a break in chunks, separately from the text around it. Runs are mostly repetitive, so a
     /// chunk equal to the previous one is not counted again.
-    fn count_run(&self, run: &str) -> usize {
+    fn count_run(&self, run: &str, stop: &dyn Fn() -> bool) -> Option<usize> {
         let mut tokens = 1;
         let mut before = ("", 0);
         let mut rest = run;
         while !rest.is_empty() {
             let (chunk, remainder) = rest.split_at(rest.floor_char_boundary(RUN_CHUNK_BYTES));
             if chunk != before.0 {
+                if stop() {
+                    return None;
+                }
                 before = (chunk, self.bpe.count(chunk));
             }
             tokens += before.1 + 1;
             rest = remainder;
         }
-        tokens
+        Some(tokens)
     }
 }
+
+/// Length from which a text is counted in pieces.
+const MAX_PIECE_BYTES: usize = 256 * 1024;
 
 /// Minimum length of a run without a break that is counted in chunks.
 const MIN_LONG_RUN_BYTES: usize = 8 * 1024;
@@ -123,6 +150,21 @@ fn find_long_run(text: &str) -> Option<Range<usize>> {
         start += change;
     }
     None
+}
+
+/// Returns the first position from `from` on at which every vocabulary ends a word whatever follows: after a letter if
+/// no letter and no apostrophe follows, or after a line break if a letter or digit follows. Returns the end of the text
+/// if there is none.
+fn end_of_word(text: &str, from: usize) -> usize {
+    let is_end = |pair: &[u8]| match *pair {
+        [letter, next] if letter.is_ascii_alphabetic() => {
+            next.is_ascii() && !next.is_ascii_alphabetic() && next != b'\''
+        }
+        [b'\n', next] => next.is_ascii_alphanumeric(),
+        _ => false,
+    };
+    let start = from.saturating_sub(1);
+    text.as_bytes()[start..].windows(2).position(is_end).map_or(text.len(), |at| start + at + 1)
 }
 
 #[derive(PartialEq)]
@@ -212,7 +254,46 @@ mod tests {
         assert_eq!(find_long_run(&"x".repeat(MIN_LONG_RUN_BYTES - 1)), None);
     }
 
+    /// The text is counted in pieces, and not further once the caller no longer needs the count.
+    #[test]
+    fn count_of_a_huge_text_stops_between_pieces() {
+        let text = "some words of a long text, ".repeat(MAX_PIECE_BYTES / 9);
+        let noise: String =
+            (0..3 * MAX_PIECE_BYTES as u64).map(|at| (b'a' + (at * at * 7_919 / 13 % 26) as u8) as char).collect();
+        for text in [text, noise] {
+            let calls = std::cell::Cell::new(0);
+            let stop_at = |limit: usize| {
+                calls.set(0);
+                Vocabulary::o200k().count_until(&text, &|| calls.replace(calls.get() + 1) == limit)
+            };
+            assert_eq!(stop_at(usize::MAX), Some(Vocabulary::o200k().count(&text)));
+            let all = calls.get();
+            assert!(all >= 2, "{all}");
+            assert_eq!((stop_at(1), calls.get()), (None, 2));
+        }
+    }
+
     proptest! {
+        /// Counts of pieces add up in all built-in vocabularies, wherever the pieces end.
+        #[test]
+        fn counts_of_pieces_add_up(
+            words in prop::collection::vec(
+                prop_oneof![
+                    "[a-zA-Z]{1,6}", "[0-9]{1,4}", "[ \t]{1,4}", "[\r\n]{1,3}", "[!-/:-@\\[-`{-~]{1,4}",
+                    "[一-龥]{1,4}", "[а-я]{1,4}", "\\PC{1,3}", Just("'s".to_owned()), Just("'LL".to_owned()),
+                ],
+                0..60,
+            ),
+            piece_bytes in 1_usize..24,
+        ) {
+            let text = words.concat();
+            for name in ["o200k", "cl100k", "qwen2", "mistral"] {
+                let vocabulary = Vocabulary::from_name(name).unwrap();
+                let pieces = vocabulary.count_pieces(&text, piece_bytes, &|| false).unwrap();
+                prop_assert_eq!(pieces, vocabulary.bpe.count(&text), "{}: {:?}", name, text);
+            }
+        }
+
         #[test]
         fn arbitrary_text_equals_reference_implementation(text in any::<String>()) {
             prop_assert_eq!(Vocabulary::o200k().count(&text), reference_count(&text));
