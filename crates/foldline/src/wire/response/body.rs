@@ -72,7 +72,8 @@ impl<'a> Response<'a> {
         let object = syntax.without_envelope(document.object());
         let content = syntax.content_key;
         if object.get_non_null(content).is_some() {
-            return Ok((syntax.parse_body)(&object));
+            let response = (syntax.parse_body)(&object);
+            return Ok(Response { usage: response.usage.map(Usage::bounded), ..response });
         }
         let error = ApiError::find(document).ok_or_else(|| {
             let message = format!("not a {} response: neither field \"{content}\" nor an error found", format.name());

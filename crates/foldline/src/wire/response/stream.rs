@@ -416,7 +416,7 @@ impl ResponseBuilder {
     }
 
     pub(crate) fn record_usage(&mut self, usage: Option<Usage>, out: &mut Vec<StreamEvent>) {
-        if let Some(usage) = usage {
+        if let Some(usage) = usage.map(Usage::bounded) {
             self.usage = Some(usage);
             out.push(StreamEvent::Usage(usage));
         }

@@ -32,7 +32,24 @@ pub struct Usage {
     pub last_input: Option<u64>,
 }
 
+/// Largest count that is believed; no window or output is near it.
+const MAX_PLAUSIBLE_TOKENS: u64 = 1 << 32;
+
 impl Usage {
+    /// Returns the counts, each cut to a plausible size, so that sums over many responses do not overflow.
+    pub(crate) fn bounded(self) -> Usage {
+        let bounded = |count: u64| count.min(MAX_PLAUSIBLE_TOKENS);
+        Usage {
+            input: bounded(self.input),
+            cache_read: self.cache_read.map(bounded),
+            cache_write: self.cache_write.map(bounded),
+            cache_write_1h: self.cache_write_1h.map(bounded),
+            output: bounded(self.output),
+            reasoning: self.reasoning.map(bounded),
+            last_input: self.last_input.map(bounded),
+        }
+    }
+
     /// Returns the prompt tokens of the model's last run.
     pub fn context_tokens(&self) -> u64 {
         self.last_input.unwrap_or(self.input)
@@ -59,6 +76,21 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Format, Response, StreamReader};
+
+    #[test]
+    fn implausible_counts_are_cut() {
+        let body = br#"{"choices":[{"message":{"role":"assistant","content":"a"}}],"usage":{
+            "prompt_tokens":18446744073709551615,"completion_tokens":18446744073709551615}}"#;
+        let usage = Response::parse(Format::OpenAiChat, body).unwrap().usage.unwrap();
+        assert_eq!((usage.input, usage.output), (MAX_PLAUSIBLE_TOKENS, MAX_PLAUSIBLE_TOKENS));
+        let mut reader = StreamReader::new(Format::OpenAiChat);
+        let event =
+            [b"data: ", &body.iter().copied().filter(|byte| *byte != b'\n').collect::<Vec<_>>()[..], b"\n\n"].concat();
+        let mut rest = &event[..];
+        while reader.next(&mut rest).is_some() {}
+        assert_eq!(reader.finish().usage.unwrap().input, MAX_PLAUSIBLE_TOKENS);
+    }
 
     #[test]
     fn usage_is_summed_but_context_is_of_last_round() {
