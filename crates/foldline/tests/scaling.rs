@@ -185,6 +185,32 @@ fn tool_pairs() {
     });
 }
 
+/// Most rounds were dropped long ago. A plan depends on what is left, not on how much there was.
+#[test]
+fn tool_pairs_far_beyond_the_budget() {
+    assert_scales("dropped rounds in a session", 300, |size| {
+        let messages = std::iter::once(task()).chain((0..size).flat_map(|at| read(at, format!("line {at}")))).collect();
+        run_session(Conversation { messages, ..Conversation::default() }, 1_000);
+    });
+}
+
+/// No request fits, because the newest call alone is too large, so nothing is ever folded. Each request states its floor
+/// and therefore looks at all messages; but a body is one request, whatever the number of its request points.
+#[test]
+fn rounds_that_cannot_fit() {
+    for format in [Format::Anthropic, Format::OpenAiChat] {
+        assert_scales(&format!("rounds with a large call in a body of {format:?}"), 6, |size| {
+            let call = |at: usize| {
+                let content = source(at, 120).replace('\n', " ");
+                let arguments = format!(r#"{{"path":"f{at}.rs","content":"{content}"}}"#);
+                round(at, "write_file".into(), arguments, "ok".into())
+            };
+            let messages: Vec<Message<'_>> = std::iter::once(task()).chain((0..size).flat_map(call)).collect();
+            apply_body(format, &body(format, &messages), 1_000);
+        });
+    }
+}
+
 #[test]
 fn equal_texts() {
     check_dimension("equal results", 30, 2_000, |size| {

@@ -16,6 +16,7 @@ use crate::engine::schedule::ScheduleInput;
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
 use crate::engine::state::failure::FailedPlan;
+use crate::engine::state::totals::MessageTokens;
 use crate::error::{Error, ErrorKind};
 use crate::tokens::Tokens;
 
@@ -23,7 +24,7 @@ use crate::tokens::Tokens;
 #[derive(Clone)]
 pub(crate) struct CreaseUndo {
     folds: FoldSet,
-    message_tokens: Vec<Tokens>,
+    message_tokens: MessageTokens,
     touched_messages: BTreeSet<usize>,
 }
 
@@ -40,10 +41,11 @@ impl FoldState {
             return None;
         }
         let options = options_at(options, ledger, messages.len());
-        // If the verbatim texts alone exceed the budget, no plan can fit; the same if one failed shortly before.
+        // If the tokens that no plan removes exceed the budget, no plan can fit; the same if one failed shortly before.
         let limit = options.message_budget(1.0);
-        let bound = self.failed_plan.as_ref().and_then(|failed| failed.bound_for(self.totals.raw(), limit));
-        if self.totals.verbatim() > limit || bound.is_some() {
+        let fixed = self.fixed_tokens();
+        let bound = self.failed_plan.as_ref().and_then(|failed| failed.bound_for(self.totals.raw(), fixed, limit));
+        if fixed > limit || bound.is_some() {
             self.accrue_carrying_cost(&options);
             return None;
         }
@@ -81,10 +83,10 @@ impl FoldState {
         let Some(trigger) = self.schedule.crease_trigger(input, options, is_cold) else {
             return Ok(None);
         };
-        let limit = options.message_budget(1.0);
+        let (limit, fixed) = (options.message_budget(1.0), self.fixed_tokens());
         if let Some(failed) = self.failed_plan.as_mut().filter(|failed| failed.is_reported)
             && trigger == Trigger::OverBudget
-            && let Some(left) = failed.bound_for(self.totals.raw(), limit)
+            && let Some(left) = failed.bound_for(self.totals.raw(), fixed, limit)
         {
             failed.request_point = at;
             failed.error = cannot_fit_error(options, left, failed.largest);
@@ -161,7 +163,7 @@ impl FoldState {
             }
         }
         let folds = std::mem::replace(&mut self.folds, plan.folds);
-        let message_tokens = self.totals.replace(plan.message_tokens, self.totals.rendered() - plan.saved_tokens);
+        let message_tokens = self.totals.replace_all(&plan.message_tokens);
         self.schedule.record_crease(plan.saved_tokens);
         let crease = Crease {
             request_point,
@@ -175,26 +177,28 @@ impl FoldState {
     }
 
     /// Reverts the last crease, except for the schedule.
-    pub(crate) fn undo_crease(&mut self, messages: &[Message<'_>], crease: &Crease, before: CreaseUndo) {
+    pub(crate) fn undo_crease(&mut self, messages: &[Message<'_>], before: CreaseUndo) {
         for &at in &before.touched_messages {
             self.identifiers.update_message(at, &messages[at], &self.folds, &before.folds);
         }
         self.folds = before.folds;
-        self.totals.replace(before.message_tokens, self.totals.rendered() + crease.saved_tokens);
+        self.totals.replace_all(&before.message_tokens);
     }
 
     /// Describes a plan that leaves too many tokens.
     fn describe_failure(&self, options: &FoldOptions, left: Tokens, plan: Option<&CreasePlan>) -> FailedPlan {
         let folds = plan.map_or(&self.folds, |plan| &plan.folds);
-        let message_tokens = plan.map_or(self.totals.by_message(), |plan| &plan.message_tokens);
-        let segments = self.segments.as_slice().iter().filter(|segment| !folds.is_dropped(segment.at.message));
+        let kept = folds.dropped_messages().gaps(self.len());
+        let segments = kept.flat_map(|messages| self.segments.of_messages(messages));
         let sizes = segments.map(|segment| (segment.at, folds.part_tokens(segment.at).unwrap_or(segment.tokens)));
         let largest = sizes.max_by_key(|(_, tokens)| *tokens);
         // Only a policy that may truncate has shortened everything that can be shortened.
         let has_truncated =
             options.policy.max_stage >= Stage::Truncation && options.policy.crease_mode != CreaseMode::Never;
         let is_permanent = |&at: &usize| at != self.rounds.last_user_message() || self.rounds.is_task(at);
-        let permanent = self.rounds.messages_between().filter(is_permanent).map(|at| message_tokens[at]);
+        let new_tokens = |at: usize| plan.and_then(|plan| plan.message_tokens.get(&at).copied());
+        let tokens = |at: usize| new_tokens(at).unwrap_or_else(|| self.totals.by_message()[at]);
+        let permanent = self.rounds.messages_between().filter(is_permanent).map(tokens);
         FailedPlan {
             request_point: self.len(),
             error: cannot_fit_error(options, left, largest),

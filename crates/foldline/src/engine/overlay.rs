@@ -12,6 +12,7 @@ use crate::conversation::{Message, Part, PartId, Role, ToolCall};
 use crate::engine::argument_values::{MIN_ARGUMENT_BYTES, for_each_value};
 use crate::engine::handle::Handle;
 use crate::engine::marker;
+use crate::engine::message_ranges::MessageRanges;
 use crate::engine::original;
 use crate::engine::original::RoundsHash;
 use crate::engine::stage::Stage;
@@ -123,8 +124,7 @@ pub(crate) struct RemovedOriginal<'m> {
 pub(crate) struct FoldSet {
     /// Folds of parts. `Arc` because most plans of a crease are discarded.
     parts: BTreeMap<PartId, Arc<AppliedFold>>,
-    /// True for each dropped message; ends at the last dropped one.
-    dropped: Vec<bool>,
+    dropped: MessageRanges,
     /// Notes by the message after each. `Arc` for the same reason.
     notes: BTreeMap<usize, Arc<RoundNote>>,
 }
@@ -163,14 +163,16 @@ impl FoldSet {
     }
 
     pub(crate) fn is_dropped(&self, message: usize) -> bool {
-        self.dropped.get(message).is_some_and(|&dropped| dropped)
+        self.dropped.contains(message)
+    }
+
+    /// Returns the dropped messages.
+    pub(crate) fn dropped_messages(&self) -> &MessageRanges {
+        &self.dropped
     }
 
     pub(crate) fn drop_message(&mut self, message: usize) {
-        if self.dropped.len() <= message {
-            self.dropped.resize(message + 1, false);
-        }
-        self.dropped[message] = true;
+        self.dropped.insert(message);
         // Folds inside a dropped message have no effect.
         let parts: Vec<PartId> = self.parts_of_message(message).collect();
         parts.iter().for_each(|at| {
@@ -246,7 +248,7 @@ impl FoldSet {
             if let Some(note) = self.notes.get(&at) {
                 if alternate {
                     sequence.push(RenderedItem::Note(Role::Assistant, &note.text));
-                    let next = (at..messages.len()).find(|&at| !self.is_dropped(at)).map(|at| &messages[at]);
+                    let next = messages.get(self.dropped.first_outside(at));
                     if next.is_some_and(Message::is_assistant) {
                         sequence.push(RenderedItem::Note(
                             Role::User,

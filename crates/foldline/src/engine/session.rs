@@ -132,7 +132,7 @@ impl FoldSession {
                 self.state.schedule = decision.schedule;
                 if let Some((crease, before)) = decision.crease {
                     self.first_changed = self.first_changed.min(crease.first_message);
-                    self.state.undo_crease(&self.messages, &crease, before);
+                    self.state.undo_crease(&self.messages, before);
                 }
             }
             Some(_) => {}

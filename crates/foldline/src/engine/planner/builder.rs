@@ -19,6 +19,7 @@ use crate::engine::schedule;
 use crate::engine::segment::SegmentKind;
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
+use crate::engine::state::totals::MessageTokens;
 use crate::engine::summary::PrefixSummary;
 use crate::error::Error;
 use crate::models::prices;
@@ -30,7 +31,8 @@ pub(crate) struct PlanBuilder<'d> {
     pub(crate) options: &'d FoldOptions,
     pub(crate) messages: &'d [Message<'d>],
     pub(crate) folds: FoldSet,
-    pub(crate) message_tokens: Vec<Tokens>,
+    /// Tokens of messages that differ from those of the state.
+    pub(crate) new_tokens: MessageTokens,
     pub(crate) request_tokens: Tokens,
     /// Segments of messages that were not dropped before the first stage.
     pub(crate) live: Vec<LiveSegment>,
@@ -62,7 +64,7 @@ impl<'d> PlanBuilder<'d> {
             options,
             messages,
             folds: state.folds.clone(),
-            message_tokens: state.totals.by_message().to_vec(),
+            new_tokens: MessageTokens::new(),
             request_tokens: state.totals.rendered(),
             live: live_segments(state, &state.folds),
             summary,
@@ -184,13 +186,22 @@ impl<'d> PlanBuilder<'d> {
     /// Takes back the fold of a part, which adds `more` tokens.
     pub(crate) fn restore(&mut self, at: PartId, more: Tokens) {
         self.folds.copy_part(&self.state.folds, at);
-        self.message_tokens[at.message] += more;
-        self.request_tokens += more;
+        let now = self.message_tokens(at.message);
+        self.set_message_tokens(at.message, now + more);
+    }
+
+    /// Returns the tokens of a message with the folds accepted so far.
+    pub(crate) fn message_tokens(&self, message: usize) -> Tokens {
+        self.new_tokens.get(&message).copied().unwrap_or_else(|| self.state.totals.by_message()[message])
+    }
+
+    pub(crate) fn set_message_tokens(&mut self, message: usize, tokens: Tokens) {
+        self.request_tokens = self.request_tokens - self.message_tokens(message) + tokens;
+        self.new_tokens.insert(message, tokens);
     }
 
     pub(crate) fn subtract_tokens(&mut self, message: usize, by: Tokens) {
-        self.message_tokens[message] -= by;
-        self.request_tokens -= by;
+        self.set_message_tokens(message, self.message_tokens(message) - by);
         self.touched_messages.insert(message);
     }
 
@@ -223,7 +234,7 @@ impl<'d> PlanBuilder<'d> {
         };
         Some(CreasePlan {
             folds: self.folds,
-            message_tokens: self.message_tokens,
+            message_tokens: self.new_tokens,
             touched_messages: self.touched_messages,
             saved_tokens,
             suffix_tokens,
@@ -235,8 +246,10 @@ impl<'d> PlanBuilder<'d> {
     /// Drops all reasoning. Reasoning signed together with the messages before it becomes invalid at a crease, and
     /// the kept reasoning must be contiguous; later reasoning is signed with the new rendering.
     pub(crate) fn drop_all_reasoning(&mut self) {
-        for segment in self.state.segments.as_slice().iter().filter(|segment| segment.kind == SegmentKind::Reasoning) {
-            let proposal = FoldProposal { at: segment.at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
+        let segments = self.state.segments.as_slice();
+        let reasoning = self.live.iter().filter(|live| live.kind == SegmentKind::Reasoning);
+        for at in reasoning.map(|live| segments[live.index].at).collect::<Vec<_>>() {
+            let proposal = FoldProposal { at, edit: PartEdit::Drop, tokens: 0, expected_unfold_cost: 0.0 };
             self.accept(proposal, Stage::Reasoning, "signed_reasoning");
         }
     }
@@ -250,8 +263,8 @@ pub(crate) fn live_segments(state: &FoldState, folds: &FoldSet) -> Vec<LiveSegme
     // A part that is folded as a whole hides everything inside it.
     let mut whole = None;
     // In a long conversation most messages are dropped; skip their segments.
-    let kept = (0..state.len()).filter(|&message| !folds.is_dropped(message));
-    for index in kept.flat_map(|message| state.segments.indices(message..message + 1)) {
+    let kept = folds.dropped_messages().gaps(state.len());
+    for index in kept.flat_map(|messages| state.segments.indices(messages)) {
         let segment = &segments[index];
         // Both are sorted by position.
         while let Some((at, _)) = folded.next_if(|(at, _)| *at < segment.at) {

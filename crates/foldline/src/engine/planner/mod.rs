@@ -41,16 +41,20 @@ pub(crate) fn choose_folds(
         builder.set_target();
         builder.fold_summarized_rounds();
     }
+    // If no plan can fit, only the floor matters, and the cheap stages give it.
+    let is_hopeless = trigger == Trigger::OverBudget && state.fixed_tokens() > options.message_budget(1.0);
     // The passes of these stages decide by price, without a target, unless no request follows to pay for the text.
     let once_target = (options.policy.crease_mode == CreaseMode::Once).then_some(builder.target);
-    for stage in [Stage::Duplicates, Stage::Reasoning, Stage::Excerpts] {
+    for stage in [Stage::Duplicates, Stage::Reasoning, Stage::Excerpts].into_iter().filter(|_| !is_hopeless) {
         builder.run_stage(identifiers, stage, 1.0, once_target)?;
     }
     if trigger == Trigger::OverBudget {
         let target = builder.target;
-        builder.run_stage(identifiers, Stage::Repack, 1.0, Some(target))?;
-        builder.run_stage(identifiers, Stage::Excerpts, 4.0, Some(target))?;
-        builder.run_stage(identifiers, Stage::Excerpts, 16.0, Some(target))?;
+        if !is_hopeless {
+            builder.run_stage(identifiers, Stage::Repack, 1.0, Some(target))?;
+            builder.run_stage(identifiers, Stage::Excerpts, 4.0, Some(target))?;
+            builder.run_stage(identifiers, Stage::Excerpts, 16.0, Some(target))?;
+        }
         builder.run_stage(identifiers, Stage::WholeResults, 1.0, Some(target))?;
         builder.run_stage(identifiers, Stage::ProseAndArguments, 1.0, Some(target))?;
         options.cancel.check()?;

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use crate::engine::options::FoldOptions;
 use crate::engine::overlay::FoldSet;
+use crate::engine::state::totals::MessageTokens;
 use crate::tokens::Tokens;
 
 /// The planned folds of a crease.
 pub(crate) struct CreasePlan {
     pub(crate) folds: FoldSet,
-    /// Tokens of each message afterwards; those of a note are counted with the message after it.
-    pub(crate) message_tokens: Vec<Tokens>,
+    /// Tokens of the messages that change, afterwards; those of a note are counted with the message after it.
+    pub(crate) message_tokens: MessageTokens,
     /// Messages whose rendering changes.
     pub(crate) touched_messages: BTreeSet<usize>,
     pub(crate) saved_tokens: Tokens,

@@ -31,7 +31,7 @@ impl PlanBuilder<'_> {
             if expected <= target {
                 break;
             }
-            let tokens: Tokens = self.message_tokens[round.clone()].iter().sum();
+            let tokens: Tokens = round.clone().map(|at| self.message_tokens(at)).sum();
             expected = expected - tokens + tokens.min(24);
             chosen.push(round);
         }
@@ -68,7 +68,6 @@ impl PlanBuilder<'_> {
     pub(crate) fn foldable_rounds(&self) -> Vec<Range<usize>> {
         let foldable = |round: &Range<usize>| {
             round.end <= self.newest_round_start
-                && !self.folds.is_dropped(round.start)
                 && self.state.rounds.is_self_contained(round, self.messages)
                 && self
                     .state
@@ -77,14 +76,19 @@ impl PlanBuilder<'_> {
                     .iter()
                     .all(|segment| !self.options.pins.matches(segment))
         };
-        self.state.rounds.as_slice().iter().filter(|round| foldable(round)).cloned().collect()
+        self.kept_rounds().filter(|round| foldable(round)).cloned().collect()
+    }
+
+    /// Returns the rounds whose first message is not dropped, oldest first.
+    fn kept_rounds(&self) -> impl Iterator<Item = &Range<usize>> {
+        let kept = self.folds.dropped_messages().gaps(self.messages.len());
+        kept.flat_map(|messages| &self.state.rounds.as_slice()[self.state.rounds.starting_in(messages)])
     }
 
     /// Removes rounds from `chosen` that must stay because the open turn has to start with reasoning. A note has the
     /// user's role, so the message after it starts a turn.
     pub(crate) fn keep_reasoning_at_turn_start(&self, mut chosen: Vec<Range<usize>>) -> Vec<Range<usize>> {
-        let is_user_text = |message: &Message<'_>| message.role == Role::User && !message.has_results();
-        let turn = self.messages.iter().rposition(is_user_text).unwrap_or(0);
+        let turn = self.last_user_message;
         let has_reasoning =
             |round: &Range<usize>| matches!(self.messages[round.start].parts.first(), Some(Part::Reasoning(_)));
         let rounds = self.state.rounds.as_slice();
@@ -95,7 +99,8 @@ impl PlanBuilder<'_> {
         }
         let mut next_has_reasoning = true;
         let mut kept = BTreeSet::new();
-        for round in open.iter().rev().filter(|round| !self.folds.is_dropped(round.start)) {
+        let open: Vec<&Range<usize>> = self.kept_rounds().filter(|round| round.start > turn).collect();
+        for round in open.into_iter().rev() {
             let is_chosen = chosen.binary_search_by_key(&round.start, |other| other.start).is_ok();
             if !is_chosen || !next_has_reasoning {
                 kept.insert(round.start);
@@ -108,8 +113,7 @@ impl PlanBuilder<'_> {
 
     /// Drops rounds and writes the notes that replace them. Changes nothing if the notes are longer than the rounds.
     pub(crate) fn drop_rounds(&mut self, chosen: &[Range<usize>], stage: Stage, detail: NoteDetail) {
-        let before =
-            (self.folds.clone(), self.message_tokens.clone(), self.request_tokens, self.touched_messages.clone());
+        let before = (self.folds.clone(), self.new_tokens.clone(), self.request_tokens, self.touched_messages.clone());
         for round in chosen {
             for at in round.clone() {
                 self.dropped_handles.extend(self.folds.result_handles(at, &self.messages[at]));
@@ -118,7 +122,7 @@ impl PlanBuilder<'_> {
                 if has_user_text {
                     self.drop_results(at, stage);
                 } else {
-                    let tokens = self.message_tokens[at];
+                    let tokens = self.message_tokens(at);
                     self.subtract_tokens(at, tokens);
                     self.folds.drop_message(at);
                 }
@@ -126,7 +130,7 @@ impl PlanBuilder<'_> {
         }
         self.write_notes(stage, detail);
         if self.request_tokens >= before.2 {
-            (self.folds, self.message_tokens, self.request_tokens, self.touched_messages) = before;
+            (self.folds, self.new_tokens, self.request_tokens, self.touched_messages) = before;
         }
     }
 
@@ -191,10 +195,9 @@ impl PlanBuilder<'_> {
             // The tokens of a note are counted with the dropped message after it.
             let new = self.note_tokens(&text, continuation.as_deref());
             for at in self.folds.notes_in(start..end).map(|(at, _)| at).chain([start]).collect::<Vec<_>>() {
-                self.request_tokens -= std::mem::take(&mut self.message_tokens[at]);
+                self.set_message_tokens(at, 0);
             }
-            self.message_tokens[start] = new;
-            self.request_tokens += new;
+            self.set_message_tokens(start, new);
             self.touched_messages.insert(start);
             let (messages, round_count) = (start..end, run.len());
             self.folds.set_note(
@@ -217,19 +220,9 @@ impl PlanBuilder<'_> {
 
     /// Returns the runs of adjacent dropped rounds, as ranges of rounds.
     fn dropped_runs(&self) -> Vec<Range<usize>> {
-        let rounds = self.state.rounds.as_slice();
-        let mut runs: Vec<Range<usize>> = Vec::new();
-        for (at, round) in rounds.iter().enumerate().filter(|(_, round)| self.folds.is_dropped(round.start)) {
-            match runs.last_mut() {
-                Some(run)
-                    if run.end == at && rounds[at - 1].end == round.start && self.folds.is_dropped(round.start - 1) =>
-                {
-                    run.end = at + 1
-                }
-                _ => runs.push(at..at + 1),
-            }
-        }
-        runs
+        // Messages outside of rounds are never dropped, so the rounds that start in a range of dropped messages are adjacent.
+        let dropped = self.folds.dropped_messages().ranges();
+        dropped.map(|messages| self.state.rounds.starting_in(messages)).filter(|run| !run.is_empty()).collect()
     }
 
     /// Counts the calls of each tool in a run of rounds. Reuses the counts of existing notes, because a run grows with the
@@ -244,7 +237,7 @@ impl PlanBuilder<'_> {
         let mut counted = messages.start;
         for (at, note) in self.folds.notes_in(messages.clone()) {
             count(counted, at, &mut tools);
-            note.tool_counts.iter().for_each(|(tool, calls)| *tools.entry(tool.clone()).or_default() += calls);
+            note.tool_counts.iter().for_each(|(tool, &calls)| round_note::add_calls(&mut tools, tool, calls));
             counted = note.messages.end;
         }
         count(counted, messages.end, &mut tools);
@@ -270,7 +263,7 @@ impl PlanBuilder<'_> {
         let is_covered = |run: &Range<usize>| rounds[run.start].start < until;
         let allows_summary = |run: &Range<usize>| {
             let start = rounds[run.start].start;
-            let next = (start..self.messages.len()).find(|&at| !self.folds.is_dropped(at)).map(|at| &self.messages[at]);
+            let next = self.messages.get(self.folds.dropped_messages().first_outside(start));
             !self.options.alternate_roles || next.is_some_and(Message::is_assistant)
         };
         let last_covered = runs.iter().rposition(is_covered)?;
@@ -282,5 +275,37 @@ impl PlanBuilder<'_> {
         let note = |role, text: &str| self.options.meter.message(&Message::text(role, text.to_owned()));
         let continuation = continuation.unwrap_or(CONTINUATION_TEXT);
         note(Role::User, text) + if self.options.alternate_roles { note(Role::User, continuation) } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Conversation, FoldOptions, Ledger, Meter, ModelTable, Prices, fold};
+
+    /// Folds rounds that each call another tool, to a budget that holds none of them but the newest.
+    fn fold_tools(names: impl Iterator<Item = String>) -> String {
+        let mut messages = vec![Message::text(Role::User, "go")];
+        for (at, name) in names.enumerate() {
+            messages.push(Message::new(Role::Assistant, vec![Part::call(format!("c{at}"), name, "{}")]));
+            messages.push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), "some result".repeat(20))]));
+        }
+        let conversation = Conversation { messages, ..Conversation::default() };
+        let prices = Prices::for_model(ModelTable::builtin(), None);
+        let options = FoldOptions::new(Meter::for_byte_estimate(), prices, 1_000);
+        let folded = fold(&conversation, &options, &Ledger::default()).unwrap();
+        folded.messages(&conversation)[1].parts[0].as_text().unwrap().to_owned()
+    }
+
+    #[test]
+    fn note_of_many_tools_is_short() {
+        let note = fold_tools((0..1_500).map(|at| format!("tool_{at}")));
+        assert!(note.len() < 2_000 && note.contains(" others"), "{note}");
+    }
+
+    #[test]
+    fn note_of_long_tool_names_is_short() {
+        let note = fold_tools((0..30).map(|at| format!("tool_{at}_{}", "x".repeat(900))));
+        assert!(note.len() < 2_500, "{} bytes", note.len());
     }
 }

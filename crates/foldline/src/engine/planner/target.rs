@@ -25,7 +25,7 @@ impl PlanBuilder<'_> {
         let segments = self.state.segments.as_slice();
         let older = self.live.iter().map(|live| &segments[live.index]);
         let older = older.take_while(|segment| segment.at.message < self.newest_round_start).filter(is_protected);
-        let newest: Tokens = self.message_tokens[self.newest_round_start..].iter().sum();
+        let newest: Tokens = (self.newest_round_start..self.state.len()).map(|at| self.message_tokens(at)).sum();
         newest + older.map(|segment| self.tokens_of(segment)).sum::<Tokens>()
     }
 

@@ -29,10 +29,10 @@ pub(crate) struct FailedPlan {
 const MAX_GROWTH_DIVISOR: Tokens = 8;
 
 impl FailedPlan {
-    /// Returns an upper bound of the tokens that a plan would leave for `raw` tokens of messages, if no plan can fit into
-    /// `budget` and the bound is close.
-    pub(crate) fn bound_for(&self, raw: Tokens, budget: Tokens) -> Option<Tokens> {
+    /// Returns an upper bound of the tokens that a plan would leave for `raw` tokens of messages, of which no plan removes
+    /// `fixed`, if no plan can fit into `budget` and the bound is close.
+    pub(crate) fn bound_for(&self, raw: Tokens, fixed: Tokens, budget: Tokens) -> Option<Tokens> {
         let added = raw.saturating_sub(self.raw);
-        (self.permanent > budget && added <= self.left / MAX_GROWTH_DIVISOR).then_some(self.left + added)
+        (self.permanent.max(fixed) > budget && added <= self.left / MAX_GROWTH_DIVISOR).then_some(self.left + added)
     }
 }

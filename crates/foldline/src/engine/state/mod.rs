@@ -20,12 +20,14 @@ use crate::engine::identifiers::index::IdentifierIndex;
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::{FoldSet, RefusedParts, RemovedOriginal};
 use crate::engine::schedule::CreaseSchedule;
+use crate::engine::segment::SegmentKind;
 use crate::engine::state::failure::FailedPlan;
 use crate::engine::state::results::ResultIndex;
 use crate::engine::state::rounds::RoundTable;
 use crate::engine::state::segments::SegmentTable;
 use crate::engine::state::totals::TokenTotals;
 use crate::error::{Error, ErrorKind};
+use crate::tokens::Tokens;
 
 /// The state of a fold after some messages. Holds no text except that of markers and excerpts.
 #[derive(Clone, Default)]
@@ -68,6 +70,14 @@ impl FoldState {
     pub(crate) fn is_continued_by(&self, messages: &[Message<'_>]) -> bool {
         let seen = self.len();
         seen == 0 || messages.get(seen).is_none_or(|next| next.opens_round(messages[..seen].last()))
+    }
+
+    /// Returns a lower bound of the tokens of any rendering: verbatim texts, and the calls and prose of the newest round,
+    /// which no plan changes.
+    pub(crate) fn fixed_tokens(&self) -> Tokens {
+        let newest = self.segments.of_messages(self.rounds.newest_start()..self.len()).iter();
+        let fixed = newest.filter(|segment| matches!(segment.kind, SegmentKind::Arguments | SegmentKind::Prose));
+        self.totals.verbatim() + fixed.map(|segment| segment.tokens).sum::<Tokens>()
     }
 
     /// Returns the error of the request with this many messages, if it could not fit.

@@ -75,6 +75,12 @@ impl RoundTable {
         &self.rounds
     }
 
+    /// Returns the indices of the rounds whose first message is one of these.
+    pub(crate) fn starting_in(&self, messages: Range<usize>) -> Range<usize> {
+        let index = |message: usize| self.rounds.partition_point(|round| round.start < message);
+        index(messages.start)..index(messages.end)
+    }
+
     /// Returns the calls of the model so far, one per round.
     pub(crate) fn calls(&self) -> u32 {
         u32::try_from(self.rounds.len()).unwrap_or(u32::MAX)

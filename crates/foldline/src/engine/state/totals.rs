@@ -1,8 +1,14 @@
 //! The tokens of a conversation: as received, as rendered, and those that are never shortened.
 
+use std::collections::BTreeMap;
+
 use crate::conversation::Role;
 use crate::engine::options::FoldOptions;
+use crate::engine::prefix_sums::PrefixSums;
 use crate::tokens::Tokens;
+
+/// Tokens of some rendered messages, by message.
+pub(crate) type MessageTokens = BTreeMap<usize, Tokens>;
 
 /// The token counts of a conversation.
 #[derive(Clone, Default)]
@@ -13,6 +19,8 @@ pub(crate) struct TokenTotals {
     rendered: Tokens,
     /// Tokens of each rendered message; those of a note are counted with the message after it.
     by_message: Vec<Tokens>,
+    /// Sums over `by_message`.
+    sums: PrefixSums,
     verbatim: VerbatimTokens,
 }
 
@@ -31,6 +39,7 @@ impl TokenTotals {
     /// Adds the next message.
     pub(crate) fn push_message(&mut self, tokens: Tokens) {
         self.by_message.push(tokens);
+        self.sums.push(tokens);
         self.rendered += tokens;
         self.raw += tokens;
     }
@@ -47,14 +56,20 @@ impl TokenTotals {
 
     /// Subtracts tokens that a fold saves in a message.
     pub(crate) fn subtract(&mut self, message: usize, saved: Tokens) {
-        self.by_message[message] -= saved;
-        self.rendered -= saved;
+        self.replace(message, self.by_message[message] - saved);
     }
 
-    /// Replaces the tokens of all rendered messages, and returns the previous ones.
-    pub(crate) fn replace(&mut self, by_message: Vec<Tokens>, rendered: Tokens) -> Vec<Tokens> {
-        self.rendered = rendered;
-        std::mem::replace(&mut self.by_message, by_message)
+    /// Replaces the tokens of some rendered messages, and returns the previous ones.
+    pub(crate) fn replace_all(&mut self, tokens: &MessageTokens) -> MessageTokens {
+        tokens.iter().map(|(&message, &tokens)| (message, self.replace(message, tokens))).collect()
+    }
+
+    /// Replaces the tokens of a rendered message, and returns the previous ones.
+    fn replace(&mut self, message: usize, tokens: Tokens) -> Tokens {
+        let old = std::mem::replace(&mut self.by_message[message], tokens);
+        self.sums.replace(message, old, tokens);
+        self.rendered = self.rendered - old + tokens;
+        old
     }
 
     /// Returns the tokens of all messages as received.
@@ -81,21 +96,15 @@ impl TokenTotals {
     /// Returns the tokens from message `first` to the newest round, which were sent before. The newest round is written
     /// in any case.
     pub(crate) fn suffix(&self, first: usize, newest_round: usize) -> Tokens {
-        self.by_message[first.min(newest_round)..newest_round].iter().sum()
+        self.sums.sum(newest_round) - self.sums.sum(first.min(newest_round))
     }
 
     /// Returns the message before which all messages are old, because newer ones before the newest round fill the policy's
     /// `keep_share` of the space left by protected parts.
     pub(crate) fn keep_share_start(&self, options: &FoldOptions, newest_round: usize, protected: Tokens) -> usize {
         let space = options.message_budget(1.0).saturating_sub(protected);
-        let mut space = (space as f64 * options.policy.keep_share) as Tokens;
-        for at in (0..newest_round).rev() {
-            match space.checked_sub(self.by_message[at]) {
-                Some(left) => space = left,
-                None => return at + 1,
-            }
-        }
-        0
+        let space = (space as f64 * options.policy.keep_share) as Tokens;
+        self.sums.count_with_sum(self.sums.sum(newest_round).saturating_sub(space))
     }
 }
 
@@ -115,8 +124,10 @@ mod tests {
         let mut totals = totals(&[10, 20, 30]);
         totals.subtract(1, 15);
         assert_eq!((totals.raw(), totals.rendered(), totals.by_message()), (60, 45, &[10, 5, 30][..]));
-        let before = totals.replace(vec![1, 2, 3], 6);
-        assert_eq!((before, totals.rendered()), (vec![10, 5, 30], 6));
+        let before = totals.replace_all(&MessageTokens::from([(0, 1), (2, 3)]));
+        assert_eq!((&before, totals.rendered()), (&MessageTokens::from([(0, 10), (2, 30)]), 9));
+        totals.replace_all(&before);
+        assert_eq!((totals.rendered(), totals.by_message()), (45, &[10, 5, 30][..]));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! The lines list what is done, so that the model does not repeat it, with the handle of each result that had one. They
 //! contain text of the model's own calls and none of a tool's output. A summary, if the ledger has one, follows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,6 +24,13 @@ pub(crate) const MAX_LISTED_ROUNDS: usize = 200;
 
 /// Number of rounds that are listed in all notes together when space is short.
 const NEWEST_LISTED_ROUNDS: usize = 24;
+
+/// Maximum number of tools whose calls are counted separately in a note. Few sessions call more than a dozen.
+const MAX_COUNTED_TOOLS: usize = 48;
+/// Name under which the calls of other tools are counted.
+const OTHER_TOOLS: &str = "others";
+/// Maximum length of a tool's name in a count; providers permit 64 or 128 characters.
+const MAX_TOOL_NAME_BYTES: usize = 128;
 
 /// Amount of detail in a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +92,18 @@ pub(crate) fn note_text(view: &PassView<'_>, rounds: &[Range<usize>], listed: us
 pub(crate) fn count_tools(view: &PassView<'_>, round: Range<usize>, tools: &mut BTreeMap<String, usize>) {
     for segment in view.segments_of(round).iter().filter(|segment| segment.kind == SegmentKind::Arguments) {
         let Some(call) = &segment.tool_call else { continue };
-        match tools.get_mut(&call.tool) {
-            Some(calls) => *calls += 1,
-            None => drop(tools.insert(call.tool.clone(), 1)),
-        }
+        add_calls(tools, &call.tool, 1);
+    }
+}
+
+/// Adds calls of a tool. Tools beyond [`MAX_COUNTED_TOOLS`] are counted together, and long names are cut: a note has to be
+/// short whatever the tools are called.
+pub(crate) fn add_calls(tools: &mut BTreeMap<String, usize>, tool: &str, calls: usize) {
+    let name = &tool[..tool.floor_char_boundary(MAX_TOOL_NAME_BYTES)];
+    let name = if tools.len() < MAX_COUNTED_TOOLS || tools.contains_key(name) { name } else { OTHER_TOOLS };
+    match tools.get_mut(name) {
+        Some(sum) => *sum += calls,
+        None => drop(tools.insert(name.to_owned(), calls)),
     }
 }
 
@@ -103,14 +118,17 @@ struct NotedCall<'v> {
 /// Returns the calls of a round.
 fn calls<'v>(view: &PassView<'v>, round: Range<usize>, results: &BTreeMap<PartId, Handle>) -> Vec<NotedCall<'v>> {
     let mut calls: Vec<NotedCall<'_>> = Vec::new();
+    let mut by_info: HashMap<*const ToolCallInfo, usize> = HashMap::new();
     for segment in view.segments_of(round) {
         match (&segment.tool_call, segment.kind) {
-            (Some(info), SegmentKind::Arguments) => calls.push(NotedCall { info, failed: false, handle: None }),
+            (Some(info), SegmentKind::Arguments) => {
+                by_info.insert(Arc::as_ptr(info), calls.len());
+                calls.push(NotedCall { info, failed: false, handle: None });
+            }
             (Some(info), _) => {
-                let handle = results.get(&segment.at).copied();
-                for call in calls.iter_mut().filter(|call| Arc::ptr_eq(call.info, info)) {
+                if let Some(call) = by_info.get(&Arc::as_ptr(info)).and_then(|&index| calls.get_mut(index)) {
                     call.failed |= segment.failed;
-                    call.handle = call.handle.or(handle);
+                    call.handle = call.handle.or_else(|| results.get(&segment.at).copied());
                 }
             }
             _ => {}

@@ -1,0 +1,77 @@
+//! A set of messages as ranges: its size depends on the number of ranges and not on the number of messages.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A set of messages as sorted ranges, no two of which touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MessageRanges {
+    /// End of each range by its start.
+    ends: BTreeMap<usize, usize>,
+}
+
+impl MessageRanges {
+    /// Adds a message.
+    pub(crate) fn insert(&mut self, message: usize) {
+        let before = self.ends.range(..=message).next_back().map(|(&start, &end)| start..end);
+        let start = match before {
+            Some(range) if range.end > message => return,
+            Some(range) if range.end == message => range.start,
+            _ => message,
+        };
+        let end = self.ends.remove(&(message + 1)).unwrap_or(message + 1);
+        self.ends.insert(start, end);
+    }
+
+    pub(crate) fn contains(&self, message: usize) -> bool {
+        self.first_outside(message) != message
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Returns the first message from `from` on that is not in the set.
+    pub(crate) fn first_outside(&self, from: usize) -> usize {
+        self.ends.range(..=from).next_back().map_or(from, |(_, &end)| end.max(from))
+    }
+
+    /// Returns the ranges, oldest first.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.ends.iter().map(|(&start, &end)| start..end)
+    }
+
+    /// Returns the ranges of messages that are not in the set, oldest first, of a conversation with this many messages.
+    /// They may be empty.
+    pub(crate) fn gaps(&self, messages: usize) -> impl Iterator<Item = Range<usize>> {
+        let starts = self.ends.keys().copied().chain([messages]);
+        std::iter::once(0).chain(self.ends.values().copied()).zip(starts).map(|(from, to)| from..to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ranges_equal_a_set_of_messages(messages in prop::collection::vec(0_usize..40, 0..60)) {
+            let set: BTreeSet<usize> = messages.iter().copied().collect();
+            let mut ranges = MessageRanges::default();
+            messages.iter().for_each(|&message| ranges.insert(message));
+            prop_assert_eq!(ranges.ranges().flatten().collect::<BTreeSet<_>>(), set.clone());
+            let outside: BTreeSet<usize> = (0..50).filter(|at| !set.contains(at)).collect();
+            prop_assert_eq!(ranges.gaps(50).flatten().collect::<BTreeSet<_>>(), outside.clone());
+            for at in 0..50 {
+                prop_assert_eq!(ranges.contains(at), set.contains(&at));
+                prop_assert_eq!(Some(ranges.first_outside(at)), outside.range(at..).next().copied().or(Some(at)));
+            }
+            let touching = ranges.ranges().zip(ranges.ranges().skip(1)).any(|(one, next)| one.end >= next.start);
+            prop_assert!(!touching && ranges.is_empty() == set.is_empty());
+        }
+    }
+}
