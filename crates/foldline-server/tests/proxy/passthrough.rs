@@ -110,21 +110,31 @@ async fn oversized_body_gets_a_dialect_error() {
 /// The first chunk of a stream reaches the client before the upstream writes the next one.
 #[tokio::test]
 async fn stream_is_not_buffered() {
+    check_stream_is_not_buffered("text/event-stream").await;
+}
+
+#[tokio::test]
+async fn stream_with_upper_case_type_is_not_buffered() {
+    check_stream_is_not_buffered("TEXT/Event-Stream; charset=UTF-8").await;
+}
+
+async fn check_stream_is_not_buffered(content_type: &'static str) {
     let events = ["data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n", "data: [DONE]\n\n"];
     let notify = Arc::new(Notify::new());
     let wait_for = notify.clone();
     let harness = ProxyHarness::start(settings(), None, move |_| {
-        UpstreamReply::Stream(vec![
+        let pieces = vec![
             StreamPiece::Bytes(events[0].into()),
             StreamPiece::Notified(wait_for.clone()),
             StreamPiece::Bytes(events[1].into()),
-        ])
+        ];
+        UpstreamReply::TypedStream(content_type, pieces)
     })
     .await;
     let request = harness.request("POST", "/v1/chat/completions").body(Full::new(ODD_BODY.into())).unwrap();
     let mut body = harness.send_head(request).await.into_body();
-    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
-    assert_eq!(first, events[0]);
+    let first = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.expect("the stream is forwarded");
+    assert_eq!(first.unwrap().unwrap().into_data().unwrap(), events[0]);
     notify.notify_one();
     assert_eq!(body.collect().await.unwrap().to_bytes(), events[1]);
 }

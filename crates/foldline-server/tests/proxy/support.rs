@@ -52,6 +52,8 @@ pub(crate) enum UpstreamReply {
     Headed(u16, Vec<(&'static str, &'static str)>, String),
     /// Responds with an event stream.
     Stream(Vec<StreamPiece>),
+    /// Responds with an event stream under this content type.
+    TypedStream(&'static str, Vec<StreamPiece>),
     /// Announces a body of this length, and breaks off after its start.
     Truncated { length: usize, body: String },
     /// Closes the connection without a response.
@@ -353,6 +355,11 @@ async fn respond(reply: UpstreamReply) -> Result<Response<BoxBody<Bytes, BoxErro
                 }));
             let body = BodyExt::boxed(StreamBody::new(frames));
             Ok(Response::builder().header(CONTENT_TYPE, "text/event-stream").body(body).unwrap())
+        }
+        UpstreamReply::TypedStream(content_type, pieces) => {
+            let mut response = Box::pin(respond(UpstreamReply::Stream(pieces))).await?;
+            response.headers_mut().insert(CONTENT_TYPE, content_type.parse()?);
+            Ok(response)
         }
         UpstreamReply::Truncated { length, body } => {
             let pieces = UpstreamReply::Stream(vec![StreamPiece::Bytes(body), StreamPiece::Break]);

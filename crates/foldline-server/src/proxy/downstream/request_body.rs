@@ -90,7 +90,7 @@ impl RequestBody {
         };
         let decoded = match headers.get(CONTENT_ENCODING) {
             None => Some(raw.clone()),
-            Some(encoding) if matches!(encoding.as_bytes(), b"" | b"identity") => Some(raw.clone()),
+            Some(encoding) if is_identity(encoding.as_bytes()) => Some(raw.clone()),
             Some(encoding) => {
                 let (encoding, raw, runtime) = (encoding.clone(), raw.clone(), Handle::current());
                 let decoded = BodyBuffer::new(limit, budget);
@@ -100,6 +100,10 @@ impl RequestBody {
         };
         Ok(Self { raw, decoded })
     }
+}
+
+fn is_identity(encoding: &[u8]) -> bool {
+    encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity")
 }
 
 /// Reads the body as it arrives.

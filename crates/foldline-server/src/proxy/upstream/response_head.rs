@@ -11,7 +11,7 @@ use foldline::wire::{ContextOverflow, Format, RequestRejection, StreamEvent, Str
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::http::response::Parts;
 
 use crate::proxy::downstream::body_budget::BodyBudget;
@@ -24,6 +24,9 @@ const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_HELD_BYTES: usize = 256 << 10;
 /// Maximum size of a body that is parsed; larger bodies are forwarded unparsed.
 const MAX_BUFFERED_BYTES: usize = 32 << 20;
+
+/// Content type of a stream of events.
+const EVENT_STREAM_TYPE: &[u8] = b"text/event-stream";
 
 /// A response that has started.
 pub(crate) struct ResponseHead {
@@ -58,7 +61,8 @@ impl ResponseHead {
         budget: &BodyBudget,
     ) -> Self {
         let (parts, body) = response.into_parts();
-        let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|value| value != "identity");
+        let is_identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+        let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|value| !is_identity(value));
         let head = Self { parts, chunks: Vec::new(), remaining: RemainingBody::Complete, overflow: None };
         match (encoded, head.is_event_stream()) {
             (true, _) => Self { remaining: RemainingBody::Opaque(body), ..head },
@@ -70,8 +74,9 @@ impl ResponseHead {
 
     /// Returns true if the response is a stream of events.
     pub(crate) fn is_event_stream(&self) -> bool {
-        let kind = self.parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+        let kind = self.parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes().trim_ascii_start());
+        let start = kind.and_then(|kind| kind.get(..EVENT_STREAM_TYPE.len()));
+        start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM_TYPE))
     }
 
     /// Reads a body to its end, or up to the limit, or as far as there is memory.
