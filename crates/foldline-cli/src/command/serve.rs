@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, StatsHandle, Tenancy};
+use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, StatsHandle, Tenancy, TlsReload};
 use tokio::sync::Notify;
 
 use crate::command::run::summary::summary_line;
@@ -56,8 +56,9 @@ impl ServeCommand {
             print_stdout(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n  dashboard  {scheme}://{address}/foldline/\n"))?;
             let stats = proxy.stats_handle();
             let reporting = stderr().is_terminal().then(|| tokio::spawn(report_activity(stats.clone())));
+            let reloading = proxy.tls_reload().map(|tls| tokio::spawn(reload_on_hangup(tls)));
             run_until_signaled(proxy).await;
-            reporting.inspect(|task| task.abort());
+            reporting.into_iter().chain(reloading).for_each(|task| task.abort());
             if let Some(line) = summary_line(mode, &stats.snapshot()) {
                 report(&line);
             }
@@ -132,6 +133,23 @@ async fn run_until_signaled(proxy: Proxy) {
         () = proxy.run(first) => {}
         () = second => {}
     }
+}
+
+/// Loads the TLS files again at each SIGHUP. Without TLS the signal keeps its usual effect, the end of the process.
+async fn reload_on_hangup(tls: TlsReload) {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+        while hangup.recv().await.is_some() {
+            match tls.reload() {
+                Ok(()) => report("foldline: the TLS files were loaded again"),
+                Err(error) => report(&format!("foldline: {error}; the previous TLS files stay in use")),
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    drop(tls);
 }
 
 /// Completes when the process should end: on Ctrl-C or SIGTERM.

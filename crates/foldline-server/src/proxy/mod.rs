@@ -66,7 +66,7 @@ pub use crate::proxy::downstream::auth::{AccessToken, BadToken};
 pub use crate::proxy::downstream::listener::Proxy;
 pub use crate::proxy::downstream::secret_file::check_secret_file;
 pub use crate::proxy::downstream::tenancy::Tenancy;
-pub use crate::proxy::downstream::tls::TlsFiles;
+pub use crate::proxy::downstream::tls::{TlsFiles, TlsReload};
 pub use settings::{
     InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, ThreadMode, Timeouts, UpstreamUrl,
     Upstreams,

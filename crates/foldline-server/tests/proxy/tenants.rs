@@ -176,6 +176,45 @@ async fn tokens_are_neither_forwarded_nor_printed() {
     assert!(!format!("{:?} {:?}", harness.received(), token_settings()).contains("sesame"));
 }
 
+/// Connects to a proxy. Returns true if its certificate is the given one.
+async fn presents(proxy: std::net::SocketAddr, certificate: &std::path::Path) -> bool {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap();
+    let connector =
+        tokio_rustls::TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
+    let stream = TcpStream::connect(proxy).await.unwrap();
+    connector.connect("localhost".try_into().unwrap(), stream).await.is_ok()
+}
+
+#[tokio::test]
+async fn renewed_certificate_is_used_without_a_restart() {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxy/tls");
+    let folder = tempfile::tempdir().unwrap();
+    let tls = TlsFiles { certificate: folder.path().join("cert.pem"), key: folder.path().join("key.pem") };
+    let install = |certificate: &str, key: &str| {
+        std::fs::copy(fixtures.join(certificate), &tls.certificate).unwrap();
+        std::fs::copy(fixtures.join(key), &tls.key).unwrap();
+        std::fs::set_permissions(&tls.key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    install("cert.pem", "key.pem");
+    let proxy = Proxy::bind(ProxySettings { tls: Some(tls.clone()), ..token_settings() }, None).await.unwrap();
+    let (address, reload) = (proxy.address(), proxy.tls_reload().unwrap());
+    tokio::spawn(proxy.run(std::future::pending()));
+    let (first, renewed) = (fixtures.join("cert.pem"), fixtures.join("renewed-cert.pem"));
+    assert!(presents(address, &first).await && !presents(address, &renewed).await);
+
+    std::fs::write(&tls.certificate, "half a certif").unwrap();
+    let refused = reload.reload().unwrap_err();
+    assert!(refused.to_string().contains("TLS certificate"), "{refused}");
+    assert!(presents(address, &first).await, "the previous certificate stays");
+
+    install("renewed-cert.pem", "renewed-key.pem");
+    reload.reload().unwrap();
+    assert!(presents(address, &renewed).await && !presents(address, &first).await);
+}
+
 #[tokio::test]
 async fn proxy_terminates_tls() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxy/tls");

@@ -16,7 +16,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::proxy::admin::stats::StatsHandle;
@@ -24,7 +23,7 @@ use crate::proxy::downstream::connection_limit::ConnectionLimit;
 use crate::proxy::downstream::half_close::{HalfClose, ObservedService};
 use crate::proxy::downstream::io_timeout::TimeoutStream;
 use crate::proxy::downstream::tenancy::Tenancy;
-use crate::proxy::downstream::tls;
+use crate::proxy::downstream::tls::TlsReload;
 use crate::proxy::handler::handle_request;
 use crate::proxy::settings::{ProxySettings, Timeouts};
 use crate::proxy::state::AppState;
@@ -46,7 +45,7 @@ use crate::proxy::state::AppState;
 pub struct Proxy {
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    tls: Option<TlsReload>,
     state: Arc<AppState>,
     _stop_guard: DropGuard,
 }
@@ -77,7 +76,7 @@ impl Proxy {
                 ),
             ));
         }
-        let tls = settings.tls.as_ref().map(tls::acceptor).transpose()?;
+        let tls = settings.tls.as_ref().map(TlsReload::new).transpose()?;
         let listen = settings.listen;
         let state = AppState::new(settings, archive)?;
         let listener = bind_listener(listen)?;
@@ -94,6 +93,11 @@ impl Proxy {
     /// Returns the rule by which requests share originals.
     pub fn tenancy(&self) -> Tenancy {
         self.state.tenants.tenancy()
+    }
+
+    /// Returns a handle with which renewed TLS files are loaded; none without TLS.
+    pub fn tls_reload(&self) -> Option<TlsReload> {
+        self.tls.clone()
     }
 
     /// Returns a handle to the statistics, which stays valid after the proxy has stopped.
@@ -137,7 +141,7 @@ impl Proxy {
                 timeouts,
                 _permit: permit,
             };
-            match self.tls.clone() {
+            match self.tls.as_ref().map(TlsReload::acceptor) {
                 None => drop(tokio::spawn(connection.serve(stream))),
                 Some(tls) => drop(tokio::spawn(async move {
                     match tokio::time::timeout(timeouts.client_read, tls.accept(stream)).await {

@@ -1,8 +1,9 @@
 //! TLS termination on the proxy's own port.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -21,8 +22,44 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// The TLS of a listener. Clones share the certificate, which can be replaced while the proxy runs.
+#[derive(Clone)]
+pub struct TlsReload {
+    files: TlsFiles,
+    acceptor: Arc<RwLock<TlsAcceptor>>,
+}
+
+impl fmt::Debug for TlsReload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsReload").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl TlsReload {
+    /// Loads the files.
+    pub(crate) fn new(files: &TlsFiles) -> io::Result<Self> {
+        Ok(Self { files: files.clone(), acceptor: Arc::new(RwLock::new(acceptor(files)?)) })
+    }
+
+    /// Loads the files again, for connections from now on.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be read or used; then the previous certificate stays.
+    pub fn reload(&self) -> io::Result<()> {
+        let renewed = acceptor(&self.files)?;
+        *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        Ok(())
+    }
+
+    /// Returns the current acceptor of handshakes.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// Loads the files and returns the acceptor for TLS handshakes.
-pub(crate) fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
+fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
     let chain = CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| unusable("certificate", &files.certificate, &error))?;
     if chain.is_empty() {
