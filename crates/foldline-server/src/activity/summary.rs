@@ -19,6 +19,15 @@ const MAX_SESSION_FOLDS: usize = 1_000;
 const MAX_RECENT_REQUESTS: usize = 500;
 const MAX_RECENT_UNFOLDS: usize = 100;
 
+/// Sessions of which totals are kept; of older ones they remain in the totals by day.
+const MAX_SESSIONS: usize = 50_000;
+/// Combinations of day, model and client that are counted separately, and tools. Further ones are counted together or not
+/// at all: a client can invent names.
+const MAX_DAY_ROWS: usize = 50_000;
+const MAX_TOOLS: usize = 10_000;
+/// Name of models and clients that are counted together.
+const OTHER_NAMES: &str = "(other)";
+
 /// Effects and costs of all requests of one tenant.
 #[derive(Debug, Default)]
 pub struct ActivitySummary {
@@ -110,8 +119,13 @@ impl ActivitySummary {
         self.add_to_details(&mut record);
         let totals = record.totals();
         let day = record.at.div_euclid(DAY_MILLIS);
-        *self.days.entry((day, record.model.clone(), record.client.clone())).or_default() += totals;
+        let mut row = (day, record.model.clone(), record.client.clone());
+        if self.days.len() >= MAX_DAY_ROWS && !self.days.contains_key(&row) {
+            row = (day, OTHER_NAMES.to_owned(), OTHER_NAMES.to_owned());
+        }
+        *self.days.entry(row).or_default() += totals;
         self.add_to_tools(&record);
+        self.remove_oldest_sessions();
         let session = self.sessions.entry(record.session.clone()).or_insert_with(|| SessionEntry {
             id: record.session.clone(),
             first_at: record.at,
@@ -129,6 +143,21 @@ impl ActivitySummary {
             session.title = title;
         }
         push_bounded(&mut self.recent, record.without_lists(), MAX_RECENT_REQUESTS);
+    }
+
+    /// Removes the oldest tenth of the sessions if there are too many, so that the cost per session stays constant.
+    fn remove_oldest_sessions(&mut self) {
+        if self.sessions.len() < MAX_SESSIONS {
+            return;
+        }
+        let mut times: Vec<i64> = self.sessions.values().map(|session| session.last_at).collect();
+        let (_, &mut newest_removed, _) = times.select_nth_unstable(MAX_SESSIONS / 10);
+        let mut left = MAX_SESSIONS / 10;
+        self.sessions.retain(|_, session| {
+            let is_removed = session.last_at <= newest_removed && left > 0;
+            left -= usize::from(is_removed);
+            !is_removed
+        });
     }
 
     /// Adds a record to the details of its session, and removes folds from the record that were recorded before: a
@@ -164,6 +193,9 @@ impl ActivitySummary {
     fn add_to_tools(&mut self, record: &RequestActivity) {
         let key = |name: &str| (record.client.clone(), name.to_owned());
         for tool in &record.tools {
+            if self.tools.len() >= MAX_TOOLS && !self.tools.contains_key(&key(&tool.name)) {
+                continue;
+            }
             let entry = self.tools.entry(key(&tool.name)).or_default();
             entry.tokens = tool.tokens;
             entry.sessions += 1;
@@ -327,5 +359,20 @@ mod tests {
         assert_eq!(summary.session_requests("0").count(), 0);
         assert_eq!(summary.totals_since(0).requests, sessions as u64);
         assert_eq!(summary.recent.len(), MAX_RECENT_REQUESTS);
+    }
+
+    #[test]
+    fn invented_names_take_bounded_memory() {
+        let mut summary = ActivitySummary::default();
+        let requests = MAX_SESSIONS + MAX_SESSIONS / 2;
+        for at in 0..requests {
+            let tools = vec![ToolWeight { name: at.to_string(), tokens: 1 }];
+            let model = format!("model-{at}");
+            summary.add(RequestActivity { tools, model, ..record(&at.to_string(), at as i64) });
+        }
+        assert!(summary.sessions.len() <= MAX_SESSIONS && summary.tools.len() <= MAX_TOOLS);
+        assert!(summary.days.len() <= MAX_DAY_ROWS + 1, "{}", summary.days.len());
+        assert_eq!(summary.totals_since(0).requests, requests as u64, "the totals cover all requests");
+        assert!(summary.session("0").is_none() && summary.session(&(requests - 1).to_string()).is_some());
     }
 }

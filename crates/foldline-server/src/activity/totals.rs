@@ -82,18 +82,20 @@ pub struct ActivityTotals {
 impl ActivityTotals {
     /// Returns what folding saved after everything it cost.
     pub fn net(&self) -> NanoDollars {
-        NanoDollars(self.saved.0 - self.crease.0 - self.unfold.0 - self.summary.0)
+        [self.crease, self.unfold, self.summary]
+            .iter()
+            .fold(self.saved, |net, cost| NanoDollars(net.0.saturating_sub(cost.0)))
     }
 
     /// Returns the net saving as a share of what the same requests would have cost without foldline.
     pub fn net_share(&self) -> Option<f64> {
-        let without = self.billed.0 + self.net().0;
+        let without = self.billed.0.saturating_add(self.net().0);
         (without > 0).then(|| self.net().0 as f64 / without as f64)
     }
 
     /// Returns the prompt tokens that were neither read from nor written to the cache.
     pub fn fresh_tokens(&self) -> u64 {
-        self.input_tokens.saturating_sub(self.cache_read_tokens + self.cache_write_tokens)
+        self.input_tokens.saturating_sub(self.cache_read_tokens).saturating_sub(self.cache_write_tokens)
     }
 
     /// Returns the unfolds per 100 folds.
@@ -144,16 +146,17 @@ impl ActivityTotals {
 
 impl AddAssign for ActivityTotals {
     fn add_assign(&mut self, other: Self) {
-        self.requests += other.requests;
-        self.usage_requests += other.usage_requests;
-        self.priced_requests += other.priced_requests;
-        self.received_tokens += other.received_tokens;
-        self.sent_tokens += other.sent_tokens;
-        self.would_send_tokens += other.would_send_tokens;
-        self.input_tokens += other.input_tokens;
-        self.cache_read_tokens += other.cache_read_tokens;
-        self.cache_write_tokens += other.cache_write_tokens;
-        self.output_tokens += other.output_tokens;
+        let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
+        add(&mut self.requests, other.requests);
+        add(&mut self.usage_requests, other.usage_requests);
+        add(&mut self.priced_requests, other.priced_requests);
+        add(&mut self.received_tokens, other.received_tokens);
+        add(&mut self.sent_tokens, other.sent_tokens);
+        add(&mut self.would_send_tokens, other.would_send_tokens);
+        add(&mut self.input_tokens, other.input_tokens);
+        add(&mut self.cache_read_tokens, other.cache_read_tokens);
+        add(&mut self.cache_write_tokens, other.cache_write_tokens);
+        add(&mut self.output_tokens, other.output_tokens);
         self.billed += other.billed;
         self.saved += other.saved;
         self.crease += other.crease;
@@ -161,11 +164,11 @@ impl AddAssign for ActivityTotals {
         self.summary += other.summary;
         self.would_net += other.would_net;
         self.cold_avoided += other.cold_avoided;
-        self.creases += other.creases;
-        self.cold_creases += other.cold_creases;
-        self.folds += other.folds;
-        self.unfolds += other.unfolds;
-        self.breaks.iter_mut().zip(other.breaks).for_each(|(sum, count)| *sum += count);
+        add(&mut self.creases, other.creases);
+        add(&mut self.cold_creases, other.cold_creases);
+        add(&mut self.folds, other.folds);
+        add(&mut self.unfolds, other.unfolds);
+        self.breaks.iter_mut().zip(other.breaks).for_each(|(sum, count)| add(sum, count));
     }
 }
 

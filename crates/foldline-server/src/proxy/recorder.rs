@@ -192,7 +192,7 @@ fn update_live(live: &mut LiveSession, prepared: &PreparedRequest, usage: Option
     live.messages = facts.prefixes.len();
     // A provider that reports no writes caches the whole prompt.
     live.cached_tokens = usage.map_or(live.cached_tokens, |usage| match usage.cache_write {
-        Some(written) => usage.cache_read.unwrap_or(0) + written,
+        Some(written) => usage.cache_read.unwrap_or(0).saturating_add(written),
         None => usage.context_tokens(),
     });
     live.folded_tokens = prepared.received_tokens.saturating_sub(prepared.sent_tokens);
