@@ -42,6 +42,30 @@ async fn announced_length_alone_takes_no_memory() {
     assert!(harness.metric("foldline_held_body_bytes").await < (1 << 20) as f64);
 }
 
+/// Nobody has to be authenticated to send a login.
+#[tokio::test]
+async fn dripping_body_of_a_login_is_let_go() {
+    let timeouts = Timeouts { client_read: Duration::from_millis(300), ..Timeouts::default() };
+    let harness =
+        ProxyHarness::start(ProxySettings { timeouts, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
+    for path in ["POST /foldline/api/v1/login", "PUT /foldline/api/v1/sessions/s/pins"] {
+        let (mut reader, mut writer) = TcpStream::connect(harness.proxy).await.unwrap().into_split();
+        let head =
+            format!("{path} HTTP/1.1\r\nhost: localhost\r\nx-foldline-request: 1\r\ncontent-length: 900\r\n\r\n");
+        writer.write_all(head.as_bytes()).await.unwrap();
+        let dripping = tokio::spawn(async move {
+            while writer.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let mut status_line = [0; 12];
+        let read = tokio::time::timeout(Duration::from_secs(10), reader.read_exact(&mut status_line)).await;
+        dripping.abort();
+        read.expect("let go").unwrap();
+        assert_eq!(String::from_utf8_lossy(&status_line), "HTTP/1.1 408", "{path}");
+    }
+}
+
 #[tokio::test]
 async fn dripping_body_on_a_pass_through_path_is_let_go() {
     let timeouts = Timeouts { client_read: Duration::from_millis(300), ..Timeouts::default() };

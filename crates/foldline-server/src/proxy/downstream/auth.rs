@@ -179,6 +179,9 @@ impl TokenAuth {
         let is_own = parts.uri.path().starts_with(own);
         let bearer = bearer.filter(|_| is_own);
         let in_cookie = login::cookie_token(&parts.headers).filter(|_| is_own).map(|token| blake3::hash(&token));
+        if !is_own {
+            login::remove_cookie(&mut parts.headers);
+        }
         let token = [in_header, in_path, in_cookie].into_iter().flatten().find_map(|hash| self.find(hash));
         token.or(bearer).map(|token| Admission::Token(token.name.clone()))
     }
@@ -258,6 +261,10 @@ mod tests {
         let mut both = parts("/v1/messages", &[bearer, ("x-foldline-token", "t1")]);
         assert_eq!(auth.admit(&mut both, OWN), named("alice"));
         assert!(both.headers.is_empty(), "no token reaches a provider");
+        let mut cookie = parts("/v1/messages", &[("cookie", "foldline_token=7431"), ("x-foldline-token", "t1")]);
+        assert_eq!(auth.admit(&mut cookie, OWN), named("alice"));
+        assert!(cookie.headers.is_empty(), "nor does one in a cookie, and it opens no provider's path");
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[("cookie", "foldline_token=7431")]), OWN), None);
         let mut key = parts("/v1/messages", &[("authorization", "Bearer sk-1"), ("x-foldline-token", "t1")]);
         assert!(auth.admit(&mut key, OWN).is_some() && key.headers.contains_key("authorization"));
     }

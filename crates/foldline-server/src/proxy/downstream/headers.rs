@@ -9,6 +9,8 @@ use hyper::header::{
 };
 use hyper::http::response::Parts;
 
+use crate::proxy::admin::login;
+
 /// Prefix of headers between a client and the proxy.
 const FOLDLINE_PREFIX: &str = "x-foldline-";
 
@@ -75,6 +77,7 @@ pub(crate) enum BodyForm {
 pub(crate) fn client_head(mut head: Parts) -> Parts {
     remove_hop_by_hop(&mut head.headers);
     remove_foldline(&mut head.headers);
+    login::remove_set_cookie(&mut head.headers);
     // The HTTP version belongs to each connection.
     head.version = Version::default();
     head

@@ -30,7 +30,8 @@ pub(crate) fn count_in_parallel(conversation: &Conversation<'_>, meter: &Meter, 
     }
     // The rayon pool is reused: counters cache words per thread.
     texts.par_iter().with_max_len(1).for_each(|text| {
-        if !cancel.is_cancelled() {
+        let stop = || cancel.is_cancelled();
+        if !stop() && meter.cache_large_text(text, &stop) {
             meter.text_by_lines(text);
         }
     });

@@ -2,6 +2,7 @@
 //! programs, not from pages of other origins.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -32,8 +33,9 @@ const MAX_PINS: usize = 100;
 const MAX_PIN_BYTES: usize = 512;
 
 /// Reads the JSON body of a change. `expected` describes it for the error message.
-async fn read_change<T: DeserializeOwned>(body: Body, expected: &str) -> Result<T, ApiFailure> {
-    let body = Limited::new(body, MAX_CHANGE_BYTES).collect().await;
+async fn read_change<T: DeserializeOwned>(body: Body, expected: &str, timeout: Duration) -> Result<T, ApiFailure> {
+    let slow = |_| ApiFailure::new(StatusCode::REQUEST_TIMEOUT, "the body was not received in time");
+    let body = tokio::time::timeout(timeout, Limited::new(body, MAX_CHANGE_BYTES).collect()).await.map_err(slow)?;
     let body = body.map_err(|_| ApiFailure::new(StatusCode::BAD_REQUEST, "the body could not be read"))?.to_bytes();
     let invalid = |_| ApiFailure::new(StatusCode::BAD_REQUEST, format!("the body must be {expected}"));
     serde_json::from_slice(&body).map_err(invalid)
@@ -49,7 +51,8 @@ struct LoginBody {
 pub(crate) async fn login(state: &AppState, headers: &HeaderMap, body: Body) -> Response {
     let result = async {
         check_origin(headers)?;
-        let token = read_change::<LoginBody>(body, r#"{"token":".."}"#).await?.token;
+        let token =
+            read_change::<LoginBody>(body, r#"{"token":".."}"#, state.settings.timeouts.client_read).await?.token;
         if !state.auth.accepts(token.as_bytes()) {
             return Err(ApiFailure::new(StatusCode::UNAUTHORIZED, "wrong token"));
         }
@@ -81,7 +84,8 @@ pub(super) async fn set_pins(
 ) -> ApiResult {
     check_origin(&parts.headers)?;
     let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
-    let pins: PinPatterns = read_change(body, r#"{"tools":[".."],"targets":[".."]}"#).await?;
+    let pins: PinPatterns =
+        read_change(body, r#"{"tools":[".."],"targets":[".."]}"#, state.settings.timeouts.client_read).await?;
     check_pins(&pins)?;
     let answer = json_response(&json!({ "pins": pins }));
     let written = tokio::task::spawn_blocking(move || {
