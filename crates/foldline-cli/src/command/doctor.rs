@@ -423,9 +423,10 @@ fn render_findings(findings: &[DoctorFinding], terminal: Terminal) -> String {
             FindingStatus::Fail => ("FAIL", "31"),
         };
         let word = render::colored(&format!("{word:<5}"), color, terminal);
-        text += &format!(" {word} {check:<10} {}\n", render::wrapped(message, terminal, INDENT));
+        text += &format!(" {word} {check:<10} {}\n", render::wrapped(&render::plain(message), terminal, INDENT));
         if let Some(advice) = advice {
-            text += &format!("{INDENT}-> {}\n", render::wrapped(advice, terminal, &format!("{INDENT}   ")));
+            text +=
+                &format!("{INDENT}-> {}\n", render::wrapped(&render::plain(advice), terminal, &format!("{INDENT}   ")));
         }
     }
     text

@@ -9,7 +9,7 @@ use foldline_server::proxy::probe;
 use serde_json::json;
 
 use crate::output::print_stdout;
-use crate::render::{format_number, format_percent, padded};
+use crate::render::{format_number, format_percent, padded, plain};
 use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{ArchiveGroups, SettingFlags};
 use crate::units::format_dollars;
@@ -112,8 +112,9 @@ fn status_line(today: &ActivityTotals) -> String {
     format!("foldline: {} requests, {less} less sent{money} today", format_number(today.requests))
 }
 
-/// Formats totals as rows of a table.
+/// Formats totals as rows of a table. Names may be recorded data.
 pub(crate) fn format_table(rows: &[(&str, ActivityTotals)]) -> String {
+    let rows: Vec<(String, &ActivityTotals)> = rows.iter().map(|(name, totals)| (plain(name), totals)).collect();
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).clamp(11, 48);
     let mut text = format!(
         "{} {:>9} {:>13} {:>13} {:>7} {:>10} {:>10}\n",
@@ -130,7 +131,7 @@ pub(crate) fn format_table(rows: &[(&str, ActivityTotals)]) -> String {
             if totals.priced_requests > 0 { format_dollars(totals.billed.dollars()) } else { "no price".to_owned() };
         text.push_str(&format!(
             "{} {:>9} {:>13} {:>13} {:>7} {billed:>10} {:>10}\n",
-            padded(name, width),
+            padded(&name, width),
             format_number(totals.requests),
             format_number(totals.received_tokens),
             format_number(totals.sent_tokens),
@@ -157,6 +158,13 @@ mod tests {
         assert_eq!(status_line(&totals), "foldline: 12 requests, 60 % less sent, $1.25 saved today");
         totals.crease = NanoDollars::from_dollars(2.0);
         assert_eq!(status_line(&totals), "foldline: 12 requests, 60 % less sent, $0.75 lost today");
+    }
+
+    #[test]
+    fn control_characters_of_titles_are_not_printed() {
+        let table = format_table(&[("\u{1b}]0;title\u{7}\u{202e}\nrow", ActivityTotals::default())]);
+        assert!(table.contains("\u{241b}]0;title\u{2407}\u{fffd}\u{240a}row"), "{table:?}");
+        assert!(!table.contains('\u{1b}') && !table.contains('\u{202e}'), "{table:?}");
     }
 
     #[test]
