@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foldline_archive::{Error, TenantArchive};
+use foldline_archive::{Error, EventRecord, TenantArchive};
 use tokio::sync::broadcast;
 
 use crate::activity::record::{EVENT_KIND, RequestActivity};
@@ -50,6 +50,8 @@ impl fmt::Debug for ActivityLog {
 struct JournalTail {
     summary: ActivitySummary,
     last_event: i64,
+    /// Hash of its payload.
+    last_hash: Option<blake3::Hash>,
     /// Records of this process that were read back or given up.
     seen_own: u64,
 }
@@ -164,13 +166,21 @@ impl ActivityLog {
 }
 
 impl JournalTail {
-    /// Adds the records after the last one that was read.
+    /// Adds the records after the last one that was read. Begins again if that one is gone: the journal was deleted or
+    /// replaced by another process.
     fn catch_up(&mut self, archive: &TenantArchive, writer: u64) -> Result<(), Error> {
+        if let Some(hash) = self.last_hash {
+            let last = archive.events(self.last_event - 1, 1)?;
+            let is_last = |event: &EventRecord| event.id == self.last_event && blake3::hash(&event.payload) == hash;
+            if !last.first().is_some_and(is_last) {
+                *self = Self::default();
+            }
+        }
         loop {
             let events = archive.events(self.last_event, PAGE_EVENTS)?;
             let is_last_page = events.len() < PAGE_EVENTS;
             for event in events {
-                self.last_event = event.id;
+                (self.last_event, self.last_hash) = (event.id, Some(blake3::hash(&event.payload)));
                 if event.kind != EVENT_KIND {
                     continue;
                 }
@@ -227,6 +237,20 @@ mod tests {
         assert_eq!(one.read(|summary| summary.sessions_since(0).len()).unwrap(), 2);
         let foreign = ActivityLog::new(Some(archive.tenant(&Namespace::new("token-bob").unwrap())));
         assert_eq!(foreign.read(|summary| summary.totals_since(0).requests).unwrap(), 0);
+    }
+
+    #[test]
+    fn journal_that_another_process_deleted_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        let log = ActivityLog::new(Some(tenant.clone()));
+        (0..5).for_each(|_| log.record(record("deleted")));
+        assert_eq!(log.read(|summary| summary.totals_since(0).requests).unwrap(), 5);
+        tenant.delete_everything().unwrap();
+        log.record(record("later"));
+        assert_eq!(log.read(|summary| summary.totals_since(0).requests).unwrap(), 1);
+        assert!(log.read(|summary| summary.session("deleted").is_none()).unwrap());
     }
 
     #[test]

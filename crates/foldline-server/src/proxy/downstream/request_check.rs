@@ -75,18 +75,18 @@ impl RequestChecks {
     }
 
     fn check_site(&self, parts: &Parts) -> Result<(), RequestFault> {
-        let header = |name: &HeaderName| parts.headers.get(name).map(|value| value.to_str().unwrap_or("\u{0}"));
+        let all = |name: &HeaderName| parts.headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("\u{0}"));
         // HTTP/2 sends the host as part of the URI, and so does a client that takes this for a forward proxy.
         let authority = parts.uri.authority().map(|authority| authority.as_str());
-        let hosts: Vec<&str> = header(&HOST).into_iter().chain(authority).collect();
+        let hosts: Vec<&str> = all(&HOST).chain(authority).collect();
         if hosts.is_empty() || !hosts.iter().all(|host| self.allows_host(host)) {
             return Err(RequestFault::ForeignHost);
         }
-        let origin = header(&ORIGIN).map(str::to_ascii_lowercase);
-        if origin.as_ref().is_some_and(|origin| self.origins.contains(origin)) {
+        let origins: Vec<String> = all(&ORIGIN).map(str::to_ascii_lowercase).collect();
+        if !origins.is_empty() && origins.iter().all(|origin| self.origins.contains(origin)) {
             return Ok(());
         }
-        let is_own = origin.is_none_or(|origin| {
+        let is_own = origins.iter().all(|origin| {
             let own = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
             own.is_some_and(|own| hosts.iter().all(|host| host.eq_ignore_ascii_case(own)))
         });
@@ -163,6 +163,8 @@ mod tests {
         assert_eq!(check("/", &[]), Err(RequestFault::ForeignHost), "no host");
         let both = check("http://evil.example/", &[("host", "localhost")]);
         assert_eq!(both, Err(RequestFault::ForeignHost), "the authority of HTTP/2 counts, too");
+        let twice = check("/", &[("host", "localhost"), ("host", "evil.example")]);
+        assert_eq!(twice, Err(RequestFault::ForeignHost), "every host counts");
     }
 
     #[test]
@@ -180,6 +182,8 @@ mod tests {
             let headers = [("origin", "http://localhost:8787"), ("sec-fetch-site", site)];
             assert_eq!(from(&headers), Err(RequestFault::ForeignSite), "a forged or rewritten origin");
         }
+        let twice = [("origin", "http://localhost:8787"), ("origin", "https://evil.example")];
+        assert_eq!(from(&twice), Err(RequestFault::ForeignSite), "every origin counts");
         let twice = [("sec-fetch-site", "none"), ("sec-fetch-site", "cross-site")];
         assert_eq!(from(&twice), Err(RequestFault::ForeignSite));
     }
