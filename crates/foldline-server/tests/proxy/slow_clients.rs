@@ -42,7 +42,7 @@ async fn announced_length_alone_takes_no_memory() {
     assert!(harness.metric("foldline_held_body_bytes").await < (1 << 20) as f64);
 }
 
-/// Nobody has to be authenticated to send a login.
+/// A login needs no token.
 #[tokio::test]
 async fn dripping_body_of_a_login_is_let_go() {
     let timeouts = Timeouts { client_read: Duration::from_millis(300), ..Timeouts::default() };
