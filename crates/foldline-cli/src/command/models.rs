@@ -58,6 +58,10 @@ impl ModelsCommand {
             Some(file) => format!("row {row_name} of {} over the built-in table", file.display()),
             None => format!("row {row_name} of the built-in table"),
         };
+        let origin = match &row.newer_than {
+            Some(newest) => format!("{origin}; newer than {newest}, whose limits and laws it gets"),
+            None => origin,
+        };
         if self.json {
             let mut object = row_json(&row);
             object["model"] = json!(name);
@@ -163,6 +167,7 @@ fn changed_fields(row: &ModelRow, builtin: &ModelRow) -> Vec<String> {
 fn row_json(row: &ModelRow) -> Value {
     json!({
         "prefix": row.prefix,
+        "newer_than": row.newer_than,
         "provider": row.provider,
         "window": row.window,
         "max_input": row.max_input,

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn models_have_their_own_prices() {
         let read = |model| Prices::for_model(ModelTable::builtin(), Some(model)).read;
-        assert_eq!((read("claude-opus-5-5"), read("claude-fable-5-1"), read("claude-sonnet-5-5")), (0.05, 0.025, 0.1));
+        assert_eq!((read("claude-opus-5-5"), read("claude-fable-5-1"), read("claude-sonnet-5-5")), (0.05, 0.025, 0.05));
         assert_eq!((read("gpt-5.5"), read("gpt-4.1"), read("gpt-4o")), (0.1, 0.25, 0.5));
         let hour = Prices::for_one_hour_cache(ModelTable::builtin(), Some("claude-opus-4-6")).unwrap();
         assert_eq!(hour.write, 2.0);

@@ -120,6 +120,8 @@ pub struct ModelRow {
     pub signed_history: bool,
     /// Ids of the laws that apply to this model and not to others of its format.
     pub laws: Vec<String>,
+    /// Prefix of the newest row of the family, if the model is newer than it and gets the values of that row.
+    pub newer_than: Option<String>,
 }
 
 /// An error in a model table.
@@ -193,14 +195,13 @@ impl ModelTable {
 
     /// Returns the row of a model, by the longest prefix at the start of its name or after a vendor, region or host
     /// in it. Dates, versions and tags after the prefix are ignored, as are case and dots for dashes; `[1m]` selects
-    /// the window of one million tokens. A model newer than all rows of its family gets the window of the newest one.
-    /// Unknown models get the row `*`. Only the part of the name that
-    /// [`model_name`] returns is used.
+    /// the window of one million tokens. A model newer than all rows of its family gets the values of the newest one.
+    /// Unknown models get the row `*`. Only the part of the name that [`model_name`] returns is used.
     pub fn find(&self, model: Option<&str>) -> ModelRow {
         let name = model_name(model.unwrap_or_default());
         let normalized = normalize_name(name);
         let mut row = match self.longest_match(name, &normalized) {
-            Some((own_name, row)) => self.with_newest_window(own_name, row),
+            Some((own_name, row)) => self.with_newest_values(own_name, row),
             None => self.row(DEFAULT_PREFIX).cloned().unwrap_or_else(ModelRow::empty),
         };
         if name.to_ascii_lowercase().ends_with("[1m]") {
@@ -222,9 +223,10 @@ impl ModelTable {
         best.map(|(_, own_name, row)| (own_name, row))
     }
 
-    /// Returns the row of a model, with the window of the newest row of its family if the model is newer than that:
-    /// providers enlarge windows, and a window that is too small costs more than one that the first overflow corrects.
-    fn with_newest_window(&self, own_name: &str, row: &ModelRow) -> ModelRow {
+    /// Returns the row of a model, with the values of the newest row of its family if the model is newer than that:
+    /// providers enlarge windows, and a window that is too small costs more than one that the first overflow corrects;
+    /// their laws stay. Prices are those of the newest row only if it has the same name but for the version.
+    fn with_newest_values(&self, own_name: &str, row: &ModelRow) -> ModelRow {
         let newest = || {
             let (words, version) = split_version(own_name)?;
             let family = normalize_name(&row.prefix);
@@ -237,16 +239,20 @@ impl ModelTable {
             let comparable = members.iter().filter(|(other, ..)| !has_namesakes || *other == words);
             let (_, newest, _, member) =
                 comparable.max_by_key(|(_, version, length, _)| (version, std::cmp::Reverse(*length)))?;
-            (version > *newest).then_some(*member)
+            (version > *newest).then_some((*member, has_namesakes))
         };
-        match newest() {
-            Some(newest) => ModelRow {
-                window: newest.window,
-                max_input: newest.max_input,
-                max_output: newest.max_output,
-                ..row.clone()
-            },
-            None => row.clone(),
+        let Some((newest, is_namesake)) = newest() else { return row.clone() };
+        let prices = if is_namesake { newest } else { row };
+        ModelRow {
+            prefix: row.prefix.clone(),
+            usd_in: prices.usd_in,
+            usd_out: prices.usd_out,
+            cache_read: prices.cache_read,
+            cache_write: prices.cache_write,
+            cache_write_hour: prices.cache_write_hour,
+            long_price_above: prices.long_price_above,
+            newer_than: Some(newest.prefix.clone()),
+            ..newest.clone()
         }
     }
 
@@ -396,6 +402,7 @@ impl ModelRow {
             tool_prompt: 0,
             signed_history: false,
             laws: Vec::new(),
+            newer_than: None,
         }
     }
 
@@ -531,6 +538,19 @@ mod tests {
     }
 
     #[test]
+    fn unknown_newer_member_has_the_laws_and_prices_of_the_newest() {
+        let table = ModelTable::builtin();
+        let (newest, newer) = (table.find(Some("claude-opus-5-5")), table.find(Some("claude-opus-6")));
+        assert!(newer.signed_history, "an edit of history would invalidate its reasoning");
+        assert_eq!((&newer.laws, newer.usd_in, newer.cache_read), (&newest.laws, newest.usd_in, newest.cache_read));
+        assert_eq!((newer.prefix.as_str(), newer.newer_than.as_deref()), ("claude", Some("claude-opus-5-5")));
+        let unknown = table.find(Some("claude-zeta-6"));
+        assert!(unknown.signed_history && unknown.newer_than.is_some());
+        assert_eq!(unknown.usd_in, table.find(Some("claude")).usd_in, "the price of another kind of model is no guess");
+        assert_eq!(newest.newer_than, None);
+    }
+
+    #[test]
     fn models_of_november_2026_have_their_windows_and_prices() {
         for (model, window, usd_in, usd_out, cache_read) in [
             ("gpt-6-astra", 1_050_000, 10.0, 50.0, 0.1),
@@ -540,7 +560,7 @@ mod tests {
             ("gemini-4-argon", 1_048_576, 2.0, 10.0, 0.05),
             ("gemini-3.8-flash", 1_048_576, 0.75, 3.75, 0.1),
             ("kimi-k3", 1_000_000, 3.0, 15.0, 0.1),
-            ("qwen3.8-max", 992_000, 2.0, 6.0, 0.125),
+            ("qwen3.8-max", 991_808, 2.0, 6.0, 0.125),
         ] {
             let row = ModelTable::builtin().find(Some(model));
             assert_eq!(
