@@ -27,6 +27,9 @@ pub(crate) fn record_turn(
     let metrics = &state.metrics;
     metrics.record_request(format, if form == BodyForm::Unmodified { "unmodified" } else { "folded" }, overhead);
     let Some(prepared) = prepared else { return };
+    if let Some(reason) = prepared.passthrough.filter(|_| state.settings.mode == ProxyMode::Fold) {
+        metrics.count_passthrough(reason);
+    }
     let PreparedRequest { received_tokens, sent_tokens, model, .. } = prepared;
     // Folded tokens would otherwise have been read from the provider's cache.
     let saved = model.prices.read * received_tokens.saturating_sub(*sent_tokens) as f64;

@@ -99,6 +99,23 @@ async fn continued_thread_passes_if_allowed() {
     assert!(metrics.text().contains(r#"foldline_passthrough_total{reason="thread"} 1"#));
 }
 
+/// The provider keeps the tools of the request that creates a thread: an injected one would be called in later requests,
+/// which do not declare it, and the client does not know it.
+#[tokio::test]
+async fn created_thread_gets_no_tool_if_threads_pass() {
+    let format = Format::Anthropic;
+    let kept = temp_archive();
+    let settings = ProxySettings { threads: ThreadMode::Pass, ..small_window_settings() };
+    let overflow = r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 20000 tokens > 16000 maximum"}}"#;
+    let reply = move |_: &ReceivedRequest| UpstreamReply::error(400, overflow);
+    let harness = ProxyHarness::start(settings, Some(kept.archive.clone()), reply).await;
+    let mut body: Value = serde_json::from_str(&request_body(format, &agent_messages(format, 60))).unwrap();
+    body["thread"] = json!({ "type": "create" });
+    let got = harness.post(endpoint(format), body.to_string()).await;
+    assert_eq!((got.status.as_u16(), got.text()), (400, overflow));
+    assert_eq!(harness.only_request().body, body.to_string(), "neither folded, nor with a tool, nor folded again");
+}
+
 /// `/compact`: the summary that replaces the conversation is written from all of it.
 #[tokio::test]
 async fn compaction_request_is_sent_whole_if_it_fits() {

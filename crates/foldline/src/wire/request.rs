@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use crate::conversation::{Conversation, Message, Part, PartId, Role, ToolDefinition};
 use crate::error::Error;
@@ -34,9 +35,10 @@ pub(crate) struct RequestSyntax {
     pub(crate) call_ids: CallIds,
     /// Paths of the output limit; the first that is set applies.
     pub(crate) output_limit_paths: &'static [&'static [&'static str]],
-    /// Returns true if the provider stores the history that this request continues.
     /// Returns the field that refers to history which the provider stores.
     pub(crate) stored_history: fn(&Request<'_>) -> Option<&'static str>,
+    /// Field of a request in a message thread, whose history the provider stores from the first request on.
+    pub(crate) thread_field: Option<&'static str>,
     /// Field with the id of the response that a request continues.
     pub(crate) previous_response_field: Option<&'static str>,
     /// Returns true if the provider stores the response to a request with these fields.
@@ -266,6 +268,11 @@ impl<'a> Request<'a> {
         (self.syntax().stored_history)(self)
     }
 
+    /// Returns true if the request creates or continues a message thread.
+    pub fn is_threaded(&self) -> bool {
+        self.syntax().thread_field.is_some_and(|field| self.top_level.object(field).is_some())
+    }
+
     /// Returns true if the provider stores a part of the history: the request continues one, or refers to single items.
     /// Its call/result pairs look broken although they are not.
     pub fn is_partial(&self) -> bool {
@@ -303,6 +310,17 @@ impl<'a> Request<'a> {
     /// Returns the fields of the body.
     pub(crate) fn top_level(&self) -> &JsonObject<'a> {
         &self.top_level
+    }
+
+    /// Returns the number of bytes of the body.
+    pub fn body_len(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Returns the byte range of the messages in the body.
+    pub fn messages_range(&self) -> Option<Range<usize>> {
+        let last = self.conversation.messages.len().checked_sub(1)?;
+        Some(self.layout.message(0)?.start..self.layout.message(last)?.end)
     }
 
     /// Returns the JSON value of a message (or item).

@@ -228,7 +228,7 @@ pub(crate) struct KindLabels {
     pub(crate) kind: &'static str,
 }
 
-/// The reason why a conversation is not folded.
+/// The reason why a request is not folded.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ReasonLabels {
     reason: &'static str,
@@ -288,7 +288,7 @@ impl ProxyMetrics {
             overflows: catalog.add("overflows", "Prompts that did not fit and were folded again"),
             passthrough: catalog.add(
                 "passthrough",
-                "Conversations that are not folded because the provider stores their history; reason is the field that \
+                "Requests that are not folded because the provider stores their history; reason is the field that \
                  refers to it",
             ),
             refused_threads: catalog.add(
@@ -348,7 +348,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// Counts and, the first time, logs a conversation that is not folded because the provider stores its history.
+    /// Counts and, the first time, logs a request that is not folded because the provider stores its history.
     pub(crate) fn count_passthrough(&self, reason: &'static str) {
         if self.passthrough.get_or_create(&ReasonLabels { reason }).inc() == 0 {
             tracing::warn!(reason, "the provider stores the history of a conversation, so it is not folded");

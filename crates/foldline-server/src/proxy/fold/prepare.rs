@@ -72,6 +72,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) facts: Option<Arc<RequestFacts>>,
     /// True if it continues a message thread and must not be sent: the client then sends its whole history.
     pub(crate) is_refused_thread: bool,
+    /// The field because of which it is not folded: the provider stores the history.
+    pub(crate) passthrough: Option<&'static str>,
 }
 
 /// The reason for folding a request again.
@@ -148,8 +150,8 @@ fn prepare_blocking(
         reported_id,
         job: job.clone(),
     };
-    let decide = || inputs.stored_history(state).or_else(|| inputs.whole_for_compaction(state));
-    if let Some(decided) = refold.is_none().then(decide).flatten() {
+    let whole = || refold.is_none().then(|| inputs.whole_for_compaction(state)).flatten();
+    if let Some(decided) = inputs.threaded(state).or_else(whole) {
         return Some(decided);
     }
     let mut prepared = inputs.fold(state, refold, cancel);
@@ -176,13 +178,21 @@ fn prepare_blocking(
 /// Returns true if the unfold tool is offered in a request. The originals must be in an archive.
 fn offers_tool(state: &AppState, job: &FoldJob, session: &IdentifiedSession, request: &Request<'_>) -> bool {
     let may_offer = state.settings.offer_unfold_tool && job.tenant.archive.is_some();
-    let is_known = state.settings.mode == ProxyMode::Fold && !request.conversation().tools.is_empty();
+    let is_known = state.settings.mode == ProxyMode::Fold
+        && !request.conversation().tools.is_empty()
+        && !is_passed_thread(state, request);
     match session.continued {
         // The provider has the history, and only this request has the tools.
         Some(_) => is_known && may_offer,
         // A user who turns the tool off does not want it in running conversations either.
         None => is_known && session.facts.has_tool(may_offer) && state.settings.offer_unfold_tool,
     }
+}
+
+/// Returns true if a request belongs to a message thread that is left alone, from its first request on: later ones do
+/// not declare the tools of the thread.
+fn is_passed_thread(state: &AppState, request: &Request<'_>) -> bool {
+    state.settings.threads == ThreadMode::Pass && request.is_threaded()
 }
 
 /// Reports why a request is forwarded unmodified.
@@ -248,21 +258,27 @@ struct FoldInputs<'r> {
 }
 
 impl FoldInputs<'_> {
-    /// Decides about a request whose history the provider stores. Returns the refusal of a continued thread; other such
-    /// requests are counted and forwarded.
-    fn stored_history(&self, state: &AppState) -> Option<PreparedRequest> {
-        let field = self.request.stored_history()?;
+    /// Returns the refusal of a request that continues a message thread, or the unmodified request if threads are left
+    /// alone. Returns `None` if the request is to be folded.
+    fn threaded(&self, state: &AppState) -> Option<PreparedRequest> {
         let is_turn = self.job.purpose == EndpointPurpose::Turn && self.job.history == HistoryView::Client;
-        if !is_turn || state.settings.mode != ProxyMode::Fold {
+        if !is_turn || state.settings.mode != ProxyMode::Fold || !self.request.is_threaded() {
             return None;
         }
-        if field == "thread" && state.settings.threads == ThreadMode::Refuse {
-            state.metrics.count_refused_thread();
-            let unsent = self.with_body(None, 0, 0, None, &StoredHandles::default());
-            return Some(PreparedRequest { is_refused_thread: true, ..unsent });
+        match state.settings.threads {
+            ThreadMode::Refuse if self.request.is_continuation() => {
+                state.metrics.count_refused_thread();
+                let unsent = self.with_body(None, 0, 0, None, &StoredHandles::default());
+                Some(PreparedRequest { is_refused_thread: true, ..unsent })
+            }
+            ThreadMode::Refuse => None,
+            ThreadMode::Pass => {
+                let tokens = self.model.meter.conversation(self.request.conversation());
+                let budget = self.model.budget(self.max_output);
+                let unmodified = self.with_body(None, tokens, budget, self.max_output, &StoredHandles::default());
+                Some(PreparedRequest { passthrough: Some("thread"), ..unmodified })
+            }
         }
-        state.metrics.count_passthrough(field);
-        None
     }
 
     /// Returns the whole request if the client compacts its history with it and it fits.
@@ -436,6 +452,7 @@ impl FoldInputs<'_> {
             tight: None,
             facts: None,
             is_refused_thread: false,
+            passthrough: self.request.stored_history(),
             stored: session.continued.clone().unwrap_or_else(|| stored.clone()),
         }
     }

@@ -88,7 +88,7 @@ impl RequestFacts {
             tools_hash,
             calls: new_calls(messages, known),
             window: window_parts(request, applied, limits),
-            body: BodyFingerprint::new(body),
+            body: BodyFingerprint::for_body(body, request),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use foldline::tokens::{Budget, CountCache, CountExactness, Tokens};
 use foldline::wire::{ApiFamily, ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
-use foldline::{Message, Meter, ModelTable, Prices};
+use foldline::{Meter, ModelTable, Prices};
 
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
@@ -109,7 +109,7 @@ impl UpstreamModel {
     }
 
     /// Returns the tokens to reserve for the response. If the requested maximum would leave too little for the system
-    /// prompt, the tools and the results of one turn, the default is used instead (none).
+    /// prompt, the tools, the task and the results of one turn, the default is used instead (none).
     pub(crate) fn reserved_output(&self, request: &Request<'_>) -> Option<Tokens> {
         let requested = request.max_output_tokens();
         let (requested_budget, default_budget) = (self.budget(requested), self.budget(None));
@@ -117,18 +117,16 @@ impl UpstreamModel {
             return requested;
         }
         let conversation = request.conversation();
-        let fixed = self.meter.system(&conversation.system) + self.meter.tools(&conversation.tools);
-        let leaves_room = |_: &Tokens| {
-            fixed < requested_budget / 4 * 3 && fixed + self.largest_input(&conversation.messages) <= requested_budget
-        };
+        let inputs = conversation.messages.split(|message| message.is_assistant());
+        let mut inputs = inputs.map(|input| input.iter().map(|message| self.meter.message(message)).sum::<Tokens>());
+        // The first input has the task, which is never folded, and what the client adds to it.
+        let fixed = self.meter.system(&conversation.system)
+            + self.meter.tools(&conversation.tools)
+            + inputs.next().unwrap_or_default();
+        // The largest input never shrinks as a conversation grows, so the reserve changes at most once.
+        let largest_input = inputs.max().unwrap_or_default();
+        let leaves_room = |_: &Tokens| fixed < requested_budget / 4 * 3 && fixed + largest_input <= requested_budget;
         requested.filter(leaves_room)
-    }
-
-    /// Returns the tokens of the largest input between two responses. It never shrinks as a conversation grows, so the
-    /// reserve that depends on it changes at most once.
-    fn largest_input(&self, messages: &[Message<'_>]) -> Tokens {
-        let inputs = messages.split(|message| message.is_assistant());
-        inputs.map(|input| input.iter().map(|message| self.meter.message(message)).sum()).max().unwrap_or_default()
     }
 
     /// Returns the maximum tokens of a prompt, by our count.
@@ -296,6 +294,23 @@ mod tests {
         assert_eq!(reserved(1_000), Some(64_000));
         assert_eq!(reserved(30_000), None);
         assert!(model.budget(None) > 40_000 && model.budget(Some(64_000)) < 30_000);
+    }
+
+    /// Claude Code puts its reminders into the message of the task; next to them and its tools, every turn would be
+    /// above the budget.
+    #[test]
+    fn oversized_max_output_leaves_room_next_to_the_task() {
+        let model = models(Some(60_000)).get(TENANT, anthropic(), "claude-opus-4-6");
+        let words = |tokens: usize| "one two three four ".repeat(tokens / 4);
+        let reserved = |task: usize| {
+            let (system, task) = (words(15_000), words(task));
+            let body = format!(
+                r#"{{"max_tokens":64000,"system":"{system}","messages":[{{"role":"user","content":"{task}"}}]}}"#
+            );
+            model.reserved_output(&Request::parse(Format::Anthropic, body.as_bytes()).unwrap())
+        };
+        assert_eq!(reserved(1_000), Some(64_000));
+        assert_eq!(reserved(8_000), None);
     }
 
     /// Claude Code reads three files in one turn: they fit into the window, but not next to the requested output.

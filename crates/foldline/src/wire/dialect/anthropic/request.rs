@@ -17,6 +17,9 @@ use crate::wire::json::string::encode;
 use crate::wire::request::{CallIds, RequestSyntax, instruction_parts, parse_role, parse_tool_list};
 use crate::wire::result::ResultSyntax;
 
+/// Field of a request in a message thread.
+const THREAD_FIELD: &str = "thread";
+
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     list_key: "messages",
     envelope_keys: &[],
@@ -28,9 +31,10 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
     stored_history: |request| {
-        let thread = request.top_level().object("thread");
-        thread.is_some_and(|thread| thread.string("type").as_deref() == Some("continue")).then_some("thread")
+        let thread = request.top_level().object(THREAD_FIELD);
+        thread.is_some_and(|thread| thread.string("type").as_deref() == Some("continue")).then_some(THREAD_FIELD)
     },
+    thread_field: Some(THREAD_FIELD),
     previous_response_field: None,
     stores_response: |_| false,
 };

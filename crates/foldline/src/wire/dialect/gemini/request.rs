@@ -34,6 +34,7 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     stored_history: |request| {
         is_set(request.top_level(), "previous_interaction_id").then_some("previous_interaction_id")
     },
+    thread_field: None,
     previous_response_field: None,
     stores_response: |_| false,
 };

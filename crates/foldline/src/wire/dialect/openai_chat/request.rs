@@ -34,6 +34,7 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
     stored_history: |_| None,
+    thread_field: None,
     previous_response_field: None,
     stores_response: |_| false,
 };

@@ -31,6 +31,7 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
     stored_history,
+    thread_field: None,
     previous_response_field: Some("previous_response_id"),
     stores_response: |top_level| top_level.get("store").and_then(JsonValue::bool) != Some(false),
 };
