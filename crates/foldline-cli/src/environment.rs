@@ -9,7 +9,7 @@ use foldline::wire::Format;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::clients::config::ClientFolders;
-use crate::clients::kind::OFFICIAL_UPSTREAM_VARIABLES;
+use crate::clients::kind::claude_variables;
 use crate::clients::launch::CallerEnv;
 
 /// If set to anything, no colors are used, see <https://no-color.org>.
@@ -37,6 +37,7 @@ const CLAUDE_CODE_CLOUDS: [(&str, &str); 3] = [
     ("CLAUDE_CODE_USE_FOUNDRY", "Foundry"),
 ];
 /// Settings of opencode, in JSON.
+const GOOGLE_GEMINI_BASE_URL: &str = "GOOGLE_GEMINI_BASE_URL";
 const OPENCODE_CONFIG_CONTENT: &str = "OPENCODE_CONFIG_CONTENT";
 /// The network's proxy, and the hosts that are reached without it.
 const NETWORK_PROXIES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
@@ -111,14 +112,16 @@ pub(crate) fn caller_env() -> CallerEnv {
     CallerEnv {
         openai: text(OPENAI_BASE_URL).or_else(|| text(OPENAI_API_BASE)),
         anthropic: text(ANTHROPIC_BASE_URL).or_else(|| text(ANTHROPIC_API_BASE)),
+        gemini: text(GOOGLE_GEMINI_BASE_URL),
         opencode_config: text(OPENCODE_CONFIG_CONTENT),
         cloud_variables: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| read_variable(name).is_some()).collect(),
         no_proxy: NO_PROXY.into_iter().find_map(text),
         has_log_filter: read_variable(RUST_LOG).is_some(),
         behind_proxy: NETWORK_PROXIES.iter().any(|name| read_variable(name).is_some()),
-        claude_variables: OFFICIAL_UPSTREAM_VARIABLES
+        claude_variables: [true, false]
             .into_iter()
-            .map(|(name, _)| name)
+            .flat_map(claude_variables)
+            .map(|(name, _)| *name)
             .filter(|name| std::env::var_os(name).is_some())
             .collect(),
     }

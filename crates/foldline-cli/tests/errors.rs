@@ -105,6 +105,20 @@ fn wrong_format_is_named() {
     assert!(stderr.contains("not in the format openai-responses; it looks like openai-chat"), "{stderr}");
 }
 
+/// Messages of Chat Completions can be parsed as those of Anthropic.
+#[test]
+fn wrong_format_is_named_although_the_body_can_be_parsed() {
+    let home = tempfile::tempdir().unwrap();
+    let call = r#"{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}"#;
+    let chat = format!(
+        r#"{{"messages":[{{"role":"user","content":"hi"}},{{"role":"assistant","tool_calls":[{call}]}},{{"role":"tool","tool_call_id":"c","content":"ok"}}]}}"#
+    );
+    std::fs::write(home.path().join("body.json"), chat).unwrap();
+    let (exit, stderr) = run_failing(home.path(), &["fit", "body.json", "--budget", "100", "--format", "anthropic"]);
+    assert_eq!(exit, 2, "{stderr}");
+    assert!(stderr.contains("not in the format anthropic; it looks like openai-chat"), "{stderr}");
+}
+
 /// Recorded data cannot send control sequences to the terminal.
 #[test]
 fn control_characters_of_recordings_are_not_printed() {

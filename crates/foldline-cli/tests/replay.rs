@@ -147,5 +147,5 @@ fn json_goes_to_standard_output_and_short_sessions_are_named() {
     let stderr = utf8(&output.stderr);
     assert!(stderr.contains("1 session left out with fewer than 10 calls (--min-calls): short (3)"), "{stderr}");
     let none = run_foldline(&["replay", projects.to_str().unwrap(), "--sample", "0"]);
-    assert!(!none.status.success() && utf8(&none.stderr).contains("--sample"), "{}", utf8(&none.stderr));
+    assert!(!none.status.success() && utf8(&none.stderr).contains("use 1 or more"), "{}", utf8(&none.stderr));
 }

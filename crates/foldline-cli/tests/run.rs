@@ -107,7 +107,7 @@ fn command_gets_the_proxy_base_urls() {
     let stderr = utf8(&output.stderr);
     assert!(stderr.starts_with(&format!("foldline: proxy on {anthropic}\n")), "{stderr}");
     assert!(
-        stderr.ends_with("foldline: no request arrived; the command called no model, or does not read OPENAI_BASE_URL or ANTHROPIC_BASE_URL\n"),
+        stderr.ends_with("foldline: no request arrived; the command called no model, or does not read OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL\n"),
         "{stderr}"
     );
 

@@ -125,7 +125,7 @@ fn tokens_are_counted_for_the_given_model() {
 fn demo_succeeds() {
     let output = Command::new(env!("CARGO_BIN_EXE_foldline")).arg("demo").output().unwrap();
     assert!(output.status.success(), "{}{}", utf8(&output.stdout), utf8(&output.stderr));
-    for expected in ["refused with 400", "unfolded", "recoverable"] {
+    for expected in ["refused with 400", "definition of the tool", "unfolded", "recoverable"] {
         assert!(utf8(&output.stdout).contains(expected), "{expected}: {}", utf8(&output.stdout));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::clients::base_url::{BaseUrls, ConfiguredUrl};
 use crate::clients::edit::{FileFormat, json};
-use crate::clients::kind::{ClientKind, OFFICIAL_UPSTREAM_VARIABLES};
+use crate::clients::kind::{ClientKind, claude_variables};
 
 /// Folders of clients' settings files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,12 +95,8 @@ pub(crate) fn proxy_settings(kind: ClientKind, bases: &BaseUrls, is_official: bo
     let versioned = format!("{}/v1", bases.anthropic);
     match kind {
         ClientKind::Claude => {
-            let mut settings = vec![json(&["env", "ANTHROPIC_BASE_URL"], &bases.anthropic)];
-            if is_official {
-                let own = OFFICIAL_UPSTREAM_VARIABLES.iter();
-                settings.extend(own.map(|(name, value)| json(&["env", name], value)));
-            }
-            settings
+            let base = std::iter::once(json(&["env", "ANTHROPIC_BASE_URL"], &bases.anthropic));
+            base.chain(claude_variables(is_official).iter().map(|(name, value)| json(&["env", name], value))).collect()
         }
         ClientKind::Codex => vec![text(FileFormat::Toml, &["openai_base_url"], &bases.openai)],
         ClientKind::Opencode => vec![
@@ -138,7 +134,9 @@ fn base_urls(kind: ClientKind, format: FileFormat, text: &str) -> Vec<(String, S
             urls
         }
         FileFormat::Toml => toml_urls(text),
-        FileFormat::Yaml => key_lines(text, ':', &["openai-api-base", "set-env"]),
+        FileFormat::Yaml => {
+            key_lines(text, ':', &["openai-api-base", "set-env"]).into_iter().flat_map(listed_urls).collect()
+        }
         FileFormat::Env => {
             let name = if kind == ClientKind::Gemini { "GOOGLE_GEMINI_BASE_URL" } else { "" };
             key_lines(text, '=', &[name])
@@ -178,6 +176,16 @@ fn key_lines(text: &str, separator: char, keys: &[&str]) -> Vec<(String, String)
     found.map(|(key, value)| (key.trim().to_owned(), value.trim().trim_matches(['"', '\'']).to_owned())).collect()
 }
 
+/// Returns the base URLs in a list of variables: `["NAME=URL"]`.
+fn listed_urls((key, value): (String, String)) -> Vec<(String, String)> {
+    if !value.starts_with('[') {
+        return vec![(key, value)];
+    }
+    let entries = value.trim_matches(['[', ']']).split(',').map(|it| it.trim().trim_matches(['"', '\'']));
+    let variables = entries.filter_map(|entry| entry.split_once('=')).filter(|(_, url)| url.contains("://"));
+    variables.map(|(name, url)| (format!("{key} {name}"), url.to_owned())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,6 +223,10 @@ mod tests {
         assert_eq!(
             urls(ClientKind::Aider, FileFormat::Yaml, "openai-api-base: http://o/v1\n"),
             pair("openai-api-base", "http://o/v1")
+        );
+        assert_eq!(
+            urls(ClientKind::Aider, FileFormat::Yaml, "set-env: [\"A=1\", \"ANTHROPIC_API_BASE=http://a\"]\n"),
+            pair("set-env ANTHROPIC_API_BASE", "http://a")
         );
         assert!(urls(ClientKind::Claude, FileFormat::Json, "not json").is_empty());
     }

@@ -10,6 +10,15 @@ use clap::ValueEnum;
 pub(crate) const OFFICIAL_UPSTREAM_VARIABLES: [(&str, &str); 2] =
     [("_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL", "1"), ("ENABLE_TOOL_SEARCH", "true")];
 
+/// Variables for all other upstreams. Claude Code begins its instructions with a checksum of the request, which only
+/// Anthropic removes from the prompt: elsewhere no prompt would begin like the previous one, and nothing be cached.
+pub(crate) const OTHER_UPSTREAM_VARIABLES: [(&str, &str); 1] = [("CLAUDE_CODE_ATTRIBUTION_HEADER", "0")];
+
+/// Returns the variables of Claude Code for an upstream.
+pub(crate) fn claude_variables(is_official: bool) -> &'static [(&'static str, &'static str)] {
+    if is_official { &OFFICIAL_UPSTREAM_VARIABLES } else { &OTHER_UPSTREAM_VARIABLES }
+}
+
 /// A client with settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClientKind {

@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use serde_json::{Value, json};
 
 use crate::clients::base_url::{BaseUrls, ConfiguredUrl};
-use crate::clients::kind::{ClientKind, OFFICIAL_UPSTREAM_VARIABLES};
+use crate::clients::kind::{ClientKind, claude_variables};
 
 /// Changes to the environment and arguments of a client's process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(crate) struct CallerEnv {
     pub(crate) openai: Option<String>,
     /// Base URL of the Anthropic API, unless it is the official one.
     pub(crate) anthropic: Option<String>,
+    /// Base URL of the Gemini API.
+    pub(crate) gemini: Option<String>,
     /// Settings of opencode, in JSON.
     pub(crate) opencode_config: Option<String>,
     /// Hosts that are reached without the network's proxy.
@@ -34,7 +36,7 @@ pub(crate) struct CallerEnv {
     pub(crate) cloud_variables: Vec<(&'static str, &'static str)>,
     /// True if the network has a proxy; it cannot reach this machine's own ports.
     pub(crate) behind_proxy: bool,
-    /// Names of [`OFFICIAL_UPSTREAM_VARIABLES`] that the user has set.
+    /// Names of the variables of [`claude_variables`] that the user has set.
     pub(crate) claude_variables: Vec<&'static str>,
     /// True if the user has set which log lines programs print.
     pub(crate) has_log_filter: bool,
@@ -66,6 +68,7 @@ pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
             set("OPENAI_API_BASE", &bases.openai),
             set("ANTHROPIC_BASE_URL", &bases.anthropic),
             set("ANTHROPIC_API_BASE", &bases.anthropic),
+            set("GOOGLE_GEMINI_BASE_URL", &bases.anthropic),
         ],
         arguments: Vec::new(),
     };
@@ -78,10 +81,9 @@ pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
         let hosts = hosts.map_or_else(|| here.to_owned(), |hosts| format!("{hosts},{here}"));
         overrides.variables.extend([set("NO_PROXY", &hosts), set("no_proxy", &hosts)]);
     }
-    if plan.is_official_anthropic {
-        let unset = OFFICIAL_UPSTREAM_VARIABLES.iter().filter(|(name, _)| !caller.claude_variables.contains(name));
-        overrides.variables.extend(unset.map(|(name, value)| set(name, value)));
-    }
+    let claude = claude_variables(plan.is_official_anthropic).iter();
+    let unset = claude.filter(|(name, _)| !caller.claude_variables.contains(name));
+    overrides.variables.extend(unset.map(|(name, value)| set(name, value)));
     match ClientKind::from_program(plan.program) {
         // Variables in its settings files override those of the environment; settings on the command line override both.
         Some(ClientKind::Claude) => {
@@ -153,6 +155,7 @@ fn opencode_config(bases: &BaseUrls, callers: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::kind::{OFFICIAL_UPSTREAM_VARIABLES, OTHER_UPSTREAM_VARIABLES};
 
     fn sample_base_urls() -> BaseUrls {
         BaseUrls { openai: "http://127.0.0.1:9/v1".into(), anthropic: "http://127.0.0.1:9".into() }
@@ -194,6 +197,7 @@ mod tests {
         let overrides = overrides("my-agent", &CallerEnv::default());
         assert_eq!(variable_value(&overrides, "OPENAI_BASE_URL").unwrap(), "http://127.0.0.1:9/v1");
         assert_eq!(variable_value(&overrides, "ANTHROPIC_BASE_URL").unwrap(), "http://127.0.0.1:9");
+        assert_eq!(variable_value(&overrides, "GOOGLE_GEMINI_BASE_URL").unwrap(), "http://127.0.0.1:9");
         assert!(overrides.arguments.is_empty());
         assert_eq!(variable_value(&overrides, "NO_PROXY"), None);
     }
@@ -220,6 +224,18 @@ mod tests {
         assert_eq!(variables(&CallerEnv::default(), true), [Some("1".into()), Some("true".into())]);
         assert_eq!(variables(&user, true), [Some("1".into()), None], "the user's value is not overridden");
         assert_eq!(variables(&CallerEnv::default(), false), [None, None], "a gateway may not support it");
+    }
+
+    #[test]
+    fn claude_sends_no_checksum_to_other_upstreams() {
+        let name = OTHER_UPSTREAM_VARIABLES[0].0;
+        let value = |caller: &CallerEnv, is_official| {
+            variable_value(&overrides_for("claude", &[], caller, is_official, &[]), name)
+        };
+        let user = CallerEnv { claude_variables: vec![name], ..CallerEnv::default() };
+        assert_eq!(value(&CallerEnv::default(), false).as_deref(), Some("0"));
+        assert_eq!(value(&CallerEnv::default(), true), None, "Anthropic removes it from the prompt");
+        assert_eq!(value(&user, false), None, "the user's value is not overridden");
     }
 
     #[test]

@@ -57,8 +57,8 @@ async fn run_demo(open: bool) -> Result<ExitCode, DemoError> {
     let proxied = runner
         .run_through_proxy(&baseline, archive.clone(), |turn| {
             creases += usize::from(turn.is_crease);
-            // Before the first fold a request is longer by the tool alone.
-            if creases == 0 {
+            // The first request is longer by the tool alone.
+            if turn.number == 1 {
                 tool_tokens = turn.sent_tokens.saturating_sub(turn.received_tokens);
             }
             unfolds.extend(turn.unfold.iter().map(|it| (turn.number, it.clone())));
@@ -70,7 +70,7 @@ async fn run_demo(open: bool) -> Result<ExitCode, DemoError> {
     print_stdout("\n")?;
     if tool_tokens > 0 {
         let line = format!(
-            "Until the first crease the model receives {} tokens more than the agent sends: the definition of the tool \
+            "Until something is folded the model receives {} tokens more than the agent sends: the definition of the tool \
              with which it can unfold. The tool is part of every request, so that the prompt cache stays valid.",
             format_number(tool_tokens)
         );

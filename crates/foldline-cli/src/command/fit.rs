@@ -108,15 +108,18 @@ impl FitCommand {
             "auto" => Format::detect(&body).unwrap_or(Format::OpenAiChat),
             name => serde_json::from_value(json!(name)).context("unknown format")?,
         };
-        let request = match Request::parse(format, &body) {
+        // Formats are similar enough that a body can be parsed in the wrong one.
+        let marked = Format::detect_marked(&body).filter(|_| self.format != "auto");
+        let parsed = match marked.filter(|marked| *marked != format) {
+            Some(marked) => Err(self.wrong_format(marked)),
+            None => Request::parse(format, &body).map_err(|error| self.explain_error(&error.to_string(), &body)),
+        };
+        let request = match parsed {
             Ok(request) => request,
-            Err(error) => {
+            Err(problem) => {
                 match body.trim_ascii().is_empty() {
                     true => report("foldline: the input is empty"),
-                    false => report(&format!(
-                        "foldline: {}; the input was written unchanged",
-                        self.explain_error(&error.to_string(), &body)
-                    )),
+                    false => report(&format!("foldline: {problem}; the input was written unchanged")),
                 }
                 write_output(self.output.as_deref(), &body)?;
                 return Ok(ExitCode::from(EXIT_BAD_INPUT));
@@ -156,16 +159,15 @@ impl FitCommand {
 
     /// Explains why a body could not be parsed: often it has another format than the one that was given.
     fn explain_error(&self, error: &str, body: &[u8]) -> String {
-        let other = Format::detect(body).map(|format| format.name()).filter(|name| *name != self.format);
-        match other {
-            Some(other) if self.format != "auto" => {
-                format!(
-                    "the body is not in the format {}; it looks like {other} (use --format {other}, or omit it)",
-                    self.format
-                )
-            }
+        match Format::detect(body).filter(|format| format.name() != self.format) {
+            Some(other) if self.format != "auto" => self.wrong_format(other),
             _ => plain(error),
         }
+    }
+
+    fn wrong_format(&self, other: Format) -> String {
+        let (given, other) = (&self.format, other.name());
+        format!("the body is not in the format {given}; it looks like {other} (use --format {other}, or omit it)")
     }
 
     fn report_folds(&self, folded: &FoldedRequest, options: &FoldOptions, format: Format) -> Result<()> {

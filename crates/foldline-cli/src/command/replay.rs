@@ -54,7 +54,7 @@ pub(crate) struct ReplayCommand {
     #[arg(long, value_name = "N", default_value_t = 10)]
     min_calls: usize,
     /// Replay only this many sessions, sampled evenly.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_sample)]
     sample: Option<NonZeroUsize>,
     /// Baselines to replay for comparison.
     #[arg(long, value_name = "SET", value_enum, default_value_t = BaselineSet::Some)]
@@ -226,6 +226,10 @@ pub(crate) fn session_prices(recording: &RecordedSession, options: &CompareOptio
     one_hour.flatten().unwrap_or_else(|| Prices::for_model(table, model))
 }
 
+fn parse_sample(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| format!("\"{text}\" is not a number of sessions; use 1 or more"))
+}
+
 /// Describes the prices that were chosen by model.
 fn default_price_label(comparison: &EngineComparison) -> String {
     let outcomes = &comparison.outcomes;
@@ -290,8 +294,8 @@ fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
          {} of the actions would have missed needed context; {} of the edits would have applied.\n{unpriced}\n",
         comparison.outcomes.len(),
         comparison.calls(),
-        comparison.prices.write,
-        comparison.prices.read,
+        rounded(comparison.prices.write),
+        rounded(comparison.prices.read),
         ours.name,
         tokens(&ours),
         tokens(&full),
@@ -383,6 +387,11 @@ fn summary_table(summaries: &[EngineSummary]) -> Table {
         }
     }
     table
+}
+
+/// Rounds a relative price, which can be a mean, to thousandths.
+fn rounded(price: f64) -> f64 {
+    (price * 1_000.0).round() / 1_000.0
 }
 
 fn format_share(share: f64) -> String {

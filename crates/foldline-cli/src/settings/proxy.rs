@@ -96,7 +96,12 @@ pub(crate) fn layers_for_child(layers: SettingLayers, caller: &CallerEnv) -> Res
         bail!("`foldline run` serves one command on a private port, without tokens and TLS; use `foldline serve`");
     }
     let mut values = SettingValues::from([(LISTEN.name, "127.0.0.1:0".to_owned())]);
-    for (format, url) in [(Format::OpenAiChat, &caller.openai), (Format::Anthropic, &caller.anthropic)] {
+    let urls = [
+        (Format::OpenAiChat, &caller.openai),
+        (Format::Anthropic, &caller.anthropic),
+        (Format::Gemini, &caller.gemini),
+    ];
+    for (format, url) in urls {
         values.extend(url.clone().map(|url| (upstream_setting(format.dialect().family).name, url)));
     }
     Ok(layers.for_child(values))

@@ -36,7 +36,7 @@ pub enum ActionKind {
     Other,
 }
 
-/// Names of arguments that contain the target of a call, by priority.
+/// Names of arguments that contain the target of a call, by priority: first [`FILE_KEYS`] of a file.
 const TARGET_KEYS: [&str; 16] = [
     "file_path",
     "path",
@@ -55,6 +55,9 @@ const TARGET_KEYS: [&str; 16] = [
     "description",
     "name",
 ];
+
+/// Number of target keys that name a file.
+const FILE_KEYS: usize = 8;
 
 impl ToolAction {
     /// Classifies a tool call.
@@ -110,7 +113,7 @@ fn find_target(json: &str) -> String {
     };
     let text = |value: &&RawValue| {
         let words = || serde_json::from_str::<Vec<String>>(value.get()).map(|words| words.join(" "));
-        serde_json::from_str(value.get()).or_else(|_| words()).ok()
+        serde_json::from_str(value.get()).or_else(|_| words()).ok().or_else(|| listed_files(value.get()))
     };
     let by_key = TARGET_KEYS.iter().filter_map(|key| fields.get(*key)).find_map(text);
     // A character is at most six bytes of JSON.
@@ -122,6 +125,17 @@ fn find_target(json: &str) -> String {
             .find_map(|value| text(value).filter(|text| text.len() < MAX_FALLBACK_TARGET_BYTES))
     };
     by_key.or_else(fallback).unwrap_or_default()
+}
+
+/// Returns the files that a list of objects names: `[{"path":"a.rs"}]`.
+fn listed_files(json: &str) -> Option<String> {
+    let entries: Vec<BTreeMap<String, &RawValue>> = serde_json::from_str(json).ok()?;
+    let file = |entry: &BTreeMap<String, &RawValue>| {
+        let value = TARGET_KEYS[..FILE_KEYS].iter().find_map(|key| entry.get(*key))?;
+        serde_json::from_str::<String>(value.get()).ok()
+    };
+    let files: Vec<String> = entries.iter().map(file).collect::<Option<_>>()?;
+    (!files.is_empty()).then(|| files.join(", "))
 }
 
 /// Maximum length of an argument with an unknown name that is used as the target.
@@ -193,6 +207,9 @@ mod tests {
         check("shell", r#"{"command":["bash","-lc","rg foo src"]}"#, ActionKind::Search, "rg foo src");
         check("Bash", r#"{"command":"cat a.rs | grep x"}"#, ActionKind::Run, "cat a.rs | grep x");
         check("Grep", r#"{"pattern":"fn main"}"#, ActionKind::Search, "fn main");
+        check("read_files", r#"{"files":[{"path":"a.rs","start":1}]}"#, ActionKind::Read, "a.rs");
+        check("read_files", r#"{"files":[{"path":"a.rs"},{"path":"b.rs"}]}"#, ActionKind::Read, "a.rs, b.rs");
+        check("TodoWrite", r#"{"todos":[{"content":"x"}]}"#, ActionKind::Write, "");
         check("mystery", r#"{"n":1}"#, ActionKind::Other, "");
         check("mystery", "not json", ActionKind::Other, "");
         check("mystery", r#""all of it""#, ActionKind::Other, "all of it");

@@ -31,10 +31,10 @@ use crate::settings::{archive, proxy};
 /// Starts the proxy on a free local port, points the command at it, and ends with the command: with its exit code and
 /// a line on standard error that reports the savings, or why no request arrived. Signals are forwarded to the command.
 ///
-/// Any command gets OPENAI_BASE_URL and ANTHROPIC_BASE_URL; claude, codex, opencode and aider also get their own
-/// settings, which override those of their files. A base URL that is already set, in the environment or in the files of
-/// claude and codex, becomes the upstream; if a foldline proxy runs there, its upstream is used instead, so that nothing
-/// is folded twice.
+/// Any command gets OPENAI_BASE_URL, ANTHROPIC_BASE_URL and GOOGLE_GEMINI_BASE_URL; claude, codex, opencode and aider
+/// also get their own settings, which override those of their files. A base URL that is already set, in the environment
+/// or in the files of claude and codex, becomes the upstream; if a foldline proxy runs there, its upstream is used
+/// instead, so that nothing is folded twice.
 #[derive(Args)]
 #[command(after_long_help = crate::settings::proxy::HELP)]
 pub(crate) struct RunCommand {
@@ -115,16 +115,17 @@ struct ChildEnd {
 
 /// Replaces base URLs at which a foldline proxy answers by the upstreams of that proxy.
 async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
-    let CallerEnv { mut openai, mut anthropic, .. } = caller;
+    let CallerEnv { mut openai, mut anthropic, mut gemini, .. } = caller;
     let parsed = |url: &Option<String>| url.as_deref().and_then(|url| url.parse().ok());
-    for (format, url) in [(Format::OpenAiChat, &mut openai), (Format::Anthropic, &mut anthropic)] {
+    let urls = [(Format::OpenAiChat, &mut openai), (Format::Anthropic, &mut anthropic), (Format::Gemini, &mut gemini)];
+    for (format, url) in urls {
         let Some(upstream) = parsed(url) else { continue };
         let running = probe::find_running_proxy(&upstream).await;
         if let Some(upstream) = running.as_ref().and_then(|it| it.upstream(format.dialect().family)) {
             *url = Some(upstream.to_owned());
         }
     }
-    CallerEnv { openai, anthropic, ..caller }
+    CallerEnv { openai, anthropic, gemini, ..caller }
 }
 
 /// Runs the command to its end.

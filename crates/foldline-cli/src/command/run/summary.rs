@@ -96,7 +96,9 @@ pub(super) fn no_request_line(client: &ClientFacts, arguments: &[OsString], call
 
 fn no_request_reason(client: &ClientFacts, arguments: &[OsString], caller: &CallerEnv) -> String {
     let Some(kind) = client.kind else {
-        return "the command called no model, or does not read OPENAI_BASE_URL or ANTHROPIC_BASE_URL".to_owned();
+        return "the command called no model, or does not read OPENAI_BASE_URL, ANTHROPIC_BASE_URL or \
+                GOOGLE_GEMINI_BASE_URL"
+            .to_owned();
     };
     if let (ClientKind::Claude, Some((name, cloud))) = (kind, caller.cloud_variables.first()) {
         return format!("{name} is set: Claude Code connects to {cloud}; unset it to use foldline");
@@ -104,11 +106,11 @@ fn no_request_reason(client: &ClientFacts, arguments: &[OsString], caller: &Call
     let title = kind.title();
     let overridden = |key: &str| match kind {
         ClientKind::Claude => !launch::has_settings_argument(arguments),
-        ClientKind::Codex | ClientKind::Aider => true,
+        ClientKind::Codex | ClientKind::Aider | ClientKind::Gemini => true,
         ClientKind::Opencode => {
             ["openai", "anthropic"].iter().any(|it| key == format!("provider.{it}.options.baseURL"))
         }
-        ClientKind::Cline | ClientKind::Pi | ClientKind::Gemini => false,
+        ClientKind::Cline | ClientKind::Pi => false,
     };
     if let Some(it) = client.configured.iter().find(|it| !overridden(&it.key)) {
         return format!(
@@ -119,7 +121,11 @@ fn no_request_reason(client: &ClientFacts, arguments: &[OsString], caller: &Call
         );
     }
     match kind {
-        ClientKind::Cline | ClientKind::Pi | ClientKind::Gemini => {
+        ClientKind::Gemini => {
+            "Gemini CLI called no model, or is signed in with a Google account, which ignores base URLs: use an API key"
+                .to_owned()
+        }
+        ClientKind::Cline | ClientKind::Pi => {
             let command = kind.command();
             format!(
                 "{title} reads base URLs only from its own settings: use `foldline install {command}` and `foldline serve`"

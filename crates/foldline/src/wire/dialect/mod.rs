@@ -70,6 +70,13 @@ impl Format {
     /// `None` if the body is not a JSON object or array.
     pub fn detect(body: &[u8]) -> Option<Format> {
         let document = parse_document(utf8_text(body).ok()?).ok()?;
+        let is_list = document.is_object() || document.is_array();
+        is_list.then(|| Format::detect_marked(body).unwrap_or(Format::OpenAiChat))
+    }
+
+    /// Detects the dialect of a body from fields that only one dialect has. Returns `None` if it has none of them.
+    pub fn detect_marked(body: &[u8]) -> Option<Format> {
+        let document = parse_document(utf8_text(body).ok()?).ok()?;
         let top = match (document.is_object(), document.is_array()) {
             (true, _) => document.object(),
             (_, true) => JsonObject::new(document, Vec::new()),
@@ -90,7 +97,7 @@ impl Format {
                 let tools = top.elements("tools");
                 tools.iter().find_map(|tool| find(&|dialect| (dialect.marks.in_tool)(tool)))
             });
-        Some(found.map_or(Format::OpenAiChat, |dialect| dialect.format))
+        found.map(|dialect| dialect.format)
     }
 }
 
