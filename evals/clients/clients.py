@@ -17,11 +17,13 @@ class Environment:
         self.python = os.path.join(installed, "python", "bin", "python")
         home = os.path.join(folder, "home")
         os.makedirs(home)
-        self.variables = {"HOME": home, "PATH": os.environ["PATH"], "TERM": "dumb", "NO_COLOR": "1", "LANG": "C.UTF-8"}
+        self.variables = {"HOME": home, "TERM": "dumb", "NO_COLOR": "1", "LANG": "C.UTF-8"}
         self.variables["PYTHONDONTWRITEBYTECODE"] = "1"
+        # The programs of npm need a newer Node than many systems have.
+        self.variables["PATH"] = os.path.join(installed, "node", "node_modules", ".bin") + os.pathsep + os.environ["PATH"]
 
-    def npm(self, name):
-        return os.path.join(self.installed, "npm", "node_modules", ".bin", name)
+    def npm(self, name, folder="npm"):
+        return os.path.join(self.installed, folder, "node_modules", ".bin", name)
 
     def write(self, path, content):
         """Writes a file below the home folder."""
@@ -39,7 +41,8 @@ def sdk(api, way, model):
 def framework(name, api, model):
     def commands(env):
         env.variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-        return [[env.python, os.path.join(HERE, "frameworks.py"), name, api, env.base, model]]
+        python = os.path.join(env.installed, name, "bin", "python")
+        return [[python, os.path.join(HERE, "frameworks.py"), name, api, env.base, model]]
 
     return commands
 
@@ -52,7 +55,11 @@ def package(name, api, model, **variables):
     return commands
 
 
-def claude(*later):
+# Claude Code uses message threads if it talks to Anthropic; the second variable turns them on without a login.
+CLAUDE_THREADS = {"_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL": "1", "CLAUDE_CODE_TETHER_LIVE": "1"}
+
+
+def claude(*later, **variables):
     """Claude Code with the task, and then with further prompts in the same session."""
 
     def commands(env):
@@ -61,6 +68,7 @@ def claude(*later):
             ANTHROPIC_API_KEY="fake",
             CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
             DISABLE_AUTOUPDATER="1",
+            **variables,
         )
         flags = ["--allowedTools", "Read,Task,Agent", "--model", "claude-opus-4-6", "--output-format", "json"]
         first = [env.npm("claude"), "-p", TASK, *flags]
@@ -108,7 +116,7 @@ def pi(api, model):
         provider = {"baseUrl": base, "api": api, "apiKey": "fake", "models": [entry]}
         env.write(".pi/agent/models.json", {"providers": {"local": provider}})
         env.variables.update(PI_OFFLINE="1")
-        return [[env.npm("pi"), "--provider", "local", "--model", model, "-p", TASK]]
+        return [[env.npm("pi", "pi"), "--provider", "local", "--model", model, "-p", TASK]]
 
     return commands
 

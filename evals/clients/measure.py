@@ -29,6 +29,7 @@ class Body:
         self.task = self.list[: answers[0]] if answers else self.list
         self.new = self.list[answers[-1] + 1 :] if answers else []
         self.has_tools = bool(self.json.get("tools"))
+        self.continues_thread = (self.json.get("thread") or {}).get("type") == "continue"
 
     def conversation(self):
         """Returns the name of the conversation: that of a sub-agent, or `main`."""
@@ -39,6 +40,9 @@ class Body:
         """Returns the messages as a prompt cache compares them: without fields that it does not see, text as one part.
         A reference is the item that it refers to, if `stored` has it."""
         head = [self.json.get("system") or self.json.get("instructions"), self.json.get("tools")]
+        if isinstance(head[0], list):
+            # Claude Code sends facts about the request in a block that Anthropic removes from the prompt.
+            head[0] = [block for block in head[0] if not block.get("text", "").startswith("x-anthropic-billing-header:")]
         listed = [stored[it["id"]] if is_reference(it) and it["id"] in stored else it for it in self.list]
         return [json.dumps(plain(it), sort_keys=True) for it in head + listed]
 
@@ -87,6 +91,9 @@ def plain(value):
         value = {name: plain(it) for name, it in value.items() if name not in unseen and it is not None}
         if isinstance(value.get("content"), str) and "role" in value:
             value["content"] = [{"type": "text", "text": value["content"]}]
+        if value.get("type") in ("input_text", "output_text"):
+            # The same text may be sent as a plain string.
+            value["type"] = "text"
         return value
     return [plain(it) for it in value] if isinstance(value, list) else value
 

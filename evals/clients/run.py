@@ -11,6 +11,7 @@ which records what it receives. Each row of the table is one session:
     laws             requests that the provider refused for another reason than their length; must be 0
     refused          requests that did not fit and were refused; the proxy folds more and sends again
     failed           hidden rounds that the provider failed on purpose
+    threads          requests that continued a message thread and were refused by the proxy; the client then sends everything
     received, sent   prompt tokens that the proxy received and sent
     creases          creases that the proxy counted
     unfolds          hidden calls that were answered inside the proxy
@@ -36,12 +37,12 @@ import tempfile
 import urllib.request
 
 import measure
-from clients import AIDER_TASK, Environment, aider, claude, cline, codex, framework, mini, opencode, package, pi, sdk
+from clients import AIDER_TASK, CLAUDE_THREADS, Environment, aider, claude, cline, codex, framework, mini, opencode, package, pi, sdk
 from sdk import TASK
 from tap import Tap
 
 COLUMNS = (
-    "turns", "exit", "laws", "refused", "failed", "received", "sent", "creases", "unfolds", "moved", "moved by client",
+    "turns", "exit", "laws", "refused", "failed", "threads", "received", "sent", "creases", "unfolds", "moved", "moved by client",
     "pairs", "task", "new results", "same bytes", "ok",
 )  # fmt: skip
 
@@ -106,7 +107,15 @@ CLAUDE = [
     Case("Claude Code, window 64,000, three reads", claude(), 64_000, options=["parallel=3"], lines=200, turns=20),
     Case("Claude Code, sub-agents", claude(), 60_000, options=["subtasks"]),
     Case("Claude Code, /compact", claude("/compact", "Go on with the next files."), 60_000),
+    Case("Claude Code, threads", claude(**CLAUDE_THREADS), 60_000),
 ]
+THREADS = {
+    "anthropic python, thread": sdk("messages", "thread", MESSAGES),
+    "anthropic python, thread, stream": sdk("messages", "thread-stream", MESSAGES),
+    "anthropic python, thread, with fallback": sdk("messages", "thread-fallback", MESSAGES),
+    "anthropic python, tool runner": sdk("messages", "tool-runner", MESSAGES),
+    "anthropic python, tool runner, stream": sdk("messages", "tool-runner-stream", MESSAGES),
+}
 DELAYED = {
     "codex": (codex, 40_000),
     "opencode, responses": (AGENTS["opencode, responses"], 40_000),
@@ -132,6 +141,7 @@ CASES = [
     Case("openai python, chat, window not reported", sdk("chat", "stream", CHAT), 24_000, turns=40, options=["hide"]),
     Case("openai python, responses, window not reported", sdk("responses", "stream", RESPONSES), 24_000, turns=40, options=["hide"]),
     Case("anthropic python, window not reported", sdk("messages", "stream", MESSAGES), 24_000, turns=40, options=["hide"]),
+    *(Case(name, commands, 24_000, turns=40) for name, commands in THREADS.items()),
     *CLAUDE,
     *(Case(name, commands, 40_000, turns=40) for name, commands in AGENTS.items()),
     Case("aider, chat (no tools)", aider(40), 16_000, options=["talk=60"], task=AIDER_TASK),
@@ -155,6 +165,10 @@ CASES = [
         Case(f"{name}, {how}", commands, 1_000_000, turns=6, flags=flags)
         for name, commands in UNCHANGED.items()
         for how, flags in [("off", ["--mode", "off"]), ("observing", ["--mode", "observe"]), ("nothing to fold", ["--unfold", "false"])]
+    ),
+    *(
+        Case(f"{name}, passed", commands, 1_000_000, turns=6, flags=["--threads", "pass"])
+        for name, commands in {**THREADS, "Claude Code, threads": claude(**CLAUDE_THREADS)}.items()
     ),
 ]
 
@@ -251,6 +265,9 @@ def report(case, tap, folder, own, end):
     records = read_records(folder)
     notes = [note for note, _ in records]
     sent = [measure.Body(path, body) for path, body in tap.bodies() if measure.api(path)]
+    refused_threads = int(metric(own, "refused_threads"))
+    if refused_threads:
+        sent = [body for body in sent if not body.continues_thread]
     received = [(note, measure.Body(note["path"], body)) for note, body in records if note["status"] == 200 and measure.api(note["path"])]
     bodies = [body for _, body in received]
     last = [note["reply"] for note in notes if note.get("reply") not in (None, "aside", "counted")][-1:]
@@ -264,6 +281,7 @@ def report(case, tap, folder, own, end):
         "laws": sum(bool(note.get("laws")) for note in notes),
         "refused": sum(note["status"] == 400 and not note.get("laws") for note in notes),
         "failed": sum(note.get("reply") == "failed" for note in notes),
+        "threads": refused_threads,
         "received": int(metric(own, "prompt_tokens", 'stage="received"')),
         "sent": int(metric(own, "prompt_tokens", 'stage="sent"')),
         "creases": int(metric(own, "creases")),

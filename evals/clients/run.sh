@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 installed=${FOLDLINE_EVAL_CLIENTS:-$target/clients}
-mkdir -p "$installed/npm"
+mkdir -p "$installed"
 # uv resolves the requirements in seconds; pip takes many minutes.
 if [ ! -x "$installed/uv/bin/uv" ]; then
     python3 -m venv "$installed/uv"
@@ -23,14 +23,26 @@ environment() {
         "$installed/uv/bin/uv" pip install -q --python "$installed/$name/bin/python" "$@"
     fi
 }
-environment python -r "$here/requirements.txt"
+# Each has its own, since they require different versions of the same libraries.
+environment python anthropic openai
+environment langchain langchain langchain-anthropic langchain-openai
+environment litellm litellm mcp
+environment openai-agents openai-agents
+environment pydantic-ai 'pydantic-ai-slim[anthropic,openai]'
 environment mini mini-swe-agent mcp
 environment aider aider-chat setuptools
-if [ ! -x "$installed/npm/node_modules/.bin/claude" ]; then
-    npm install --prefix "$installed/npm" --no-audit --no-fund \
-        @anthropic-ai/claude-code @openai/codex opencode-ai @earendil-works/pi-coding-agent cline \
-        openai ai@6 @ai-sdk/openai@3 @ai-sdk/anthropic@3
-fi
+packages() {
+    folder=$installed/$1
+    if [ ! -d "$folder/node_modules" ]; then
+        shift
+        npm install --prefix "$folder" --no-audit --no-fund "$@"
+    fi
+}
+# The clients need a newer Node than many systems have.
+packages node node@24
+PATH=$installed/node/node_modules/.bin:$PATH
+packages npm @anthropic-ai/claude-code @openai/codex opencode-ai cline openai ai @ai-sdk/openai @ai-sdk/anthropic
+packages pi @earendil-works/pi-coding-agent
 cd "$root"
 cargo build -p foldline-cli -p foldline-server --bin foldline --example strict_provider
 set -- "$installed" "$target/debug/foldline" "$target/debug/examples/strict_provider" "$@"

@@ -1,6 +1,10 @@
 """A minimal agent on a provider's own library: it runs the tools that the model calls, until there are no more calls.
 
     python sdk.py chat|responses|messages whole|stream|async-whole|async-stream BASE_URL MODEL
+    python sdk.py messages thread|thread-stream|thread-fallback|tool-runner|tool-runner-stream BASE_URL MODEL
+
+The second form uses message threads: after the first turn a request has the new messages only. `thread-fallback` goes on
+without threads if the provider does not support them, which a tool runner always does.
 
 Prints the number of turns and the final text as one line of JSON.
 """
@@ -127,8 +131,53 @@ async def talk_async(conversation, sender, final, stream):
             return turns, end.value
 
 
+def thread(base, model, way):
+    """Talks in a message thread; returns the number of turns and the final text."""
+    import anthropic
+
+    client = anthropic.Anthropic(base_url=base, api_key="fake", max_retries=2)
+    asked = next(messages(model))
+    if way.startswith("tool-runner"):
+        return tool_runner(client, {**asked, "tools": [read_tool(anthropic)]}, way.endswith("stream"))
+    del asked["messages"]
+    behavior = "continue_unthreaded" if way.endswith("fallback") else "error"
+    thread = client.beta.messages.thread(**asked, unsupported_request_behavior=behavior)
+    turns, new = 0, {"role": "user", "content": TASK}
+    while True:
+        if way.endswith("stream"):
+            with thread.stream(new) as events:
+                reply = events.get_final_message()
+        else:
+            reply = thread.send(new)
+        turns += 1
+        calls = [it for it in reply.content if it.type == "tool_use"]
+        if not calls:
+            return turns, reply.content[-1].text
+        results = [{"type": "tool_result", "tool_use_id": it.id, "content": read_file(**it.input)} for it in calls]
+        new = {"role": "user", "content": results}
+
+
+def read_tool(anthropic):
+    def tool(path: str) -> str:
+        return read_file(path)
+
+    return anthropic.beta_tool(tool, name="read_file", description="Reads a file")
+
+
+def tool_runner(client, asked, stream):
+    turns = 0
+    for reply in client.beta.messages.tool_runner(**asked, stream=stream):
+        turns += 1
+        last = reply.get_final_message() if stream else reply
+    return turns, last.content[-1].text
+
+
 if __name__ == "__main__":
     api, way, base, model = sys.argv[1:]
+    if way.startswith(("thread", "tool-runner")):
+        turns, text = thread(base, model, way)
+        print(json.dumps({"turns": turns, "text": text}))
+        sys.exit()
     is_async = way.startswith("async")
     conversation = {"chat": chat, "responses": responses, "messages": messages}[api](model)
     sender, final = resource(api, base, is_async)

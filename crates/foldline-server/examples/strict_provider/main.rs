@@ -41,7 +41,7 @@ use tokio::net::TcpListener;
 
 use failure::{ConnectionReset, HiddenFailures};
 use script::{ModelScript, ScriptOptions};
-use stored::StoredItems;
+use stored::StoredHistory;
 use validate::{RejectedRequest, RequestValidator};
 
 /// Delay between two events of a stream, so that they arrive one by one.
@@ -61,7 +61,7 @@ struct ProviderState {
     request_count: usize,
     script: ModelScript,
     validator: RequestValidator,
-    stored: StoredItems,
+    stored: StoredHistory,
     failures: HiddenFailures,
 }
 
@@ -86,7 +86,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         request_count: 0,
         script: ModelScript::for_folder(files.as_ref(), script)?,
         validator: RequestValidator::new(window),
-        stored: StoredItems::default(),
+        stored: StoredHistory::default(),
         failures: failures.transpose()?.unwrap_or_default(),
     };
     let provider = Arc::new(StrictProvider {
@@ -166,9 +166,9 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
     }
     let answer_body = match &outcome {
         Ok((tokens, RequestOutcome::Answer { answer, .. })) => {
-            let body = responses::body(format, number, answer, *tokens);
-            state.stored.keep(&body);
-            body
+            let answer_body = responses::body(format, number, answer, *tokens);
+            state.stored.keep(format, &body, &answer_body);
+            answer_body
         }
         _ => Value::Null,
     };
