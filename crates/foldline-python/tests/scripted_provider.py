@@ -1,6 +1,6 @@
 """A provider on loopback that answers like a model which reads 60 files and unfolds once.
 
-It speaks Chat Completions, Responses and Messages, checks every request by the laws of its API, and
+It serves Chat Completions, Responses and Messages, checks every request by the laws of its API, and
 records what it received.
 """
 

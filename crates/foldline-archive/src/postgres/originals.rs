@@ -20,7 +20,7 @@ use crate::store::{
     OriginalVisitor, StoredPack,
 };
 
-/// Number of keys from which it is cheaper to ask which are stored than to send all of them.
+/// Number of keys from which it is cheaper to query which are stored than to send all of them.
 const MIN_KNOWN_KEYS: usize = 32;
 
 /// Stores originals, and the packs that have a new one, and returns the handles that are new. Rows are locked in the

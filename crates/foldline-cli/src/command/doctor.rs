@@ -14,7 +14,7 @@ use foldline::tokens::{CountExactness, Tokens};
 use foldline::wire::{ApiFamily, Format};
 use foldline_archive::{AccessMode, ErrorKind};
 use foldline_server::proxy::probe;
-use foldline_server::proxy::probe::{NeighbourWindow, RunningProxy};
+use foldline_server::proxy::probe::{LearnedProxyWindow, RunningProxy};
 use foldline_server::proxy::{ProxySettings, UpstreamUrl};
 use serde::Serialize;
 
@@ -230,8 +230,8 @@ fn upstreams_of(proxy: &RunningProxy) -> String {
 }
 
 /// Describes a window that the running proxy has learned.
-fn learned(window: &NeighbourWindow) -> DoctorFinding {
-    let NeighbourWindow { model, upstream, tokens, evidence, age_seconds, expires_in_seconds, .. } = window;
+fn learned(window: &LearnedProxyWindow) -> DoctorFinding {
+    let LearnedProxyWindow { model, upstream, tokens, evidence, age_seconds, expires_in_seconds, .. } = window;
     let evidence = match evidence.as_str() {
         "error_code" => "a typed error of the server",
         "error_message" => "an error message of the server",

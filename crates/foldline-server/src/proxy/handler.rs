@@ -7,11 +7,11 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use foldline::wire::EndpointPurpose;
+use hyper::header::{HeaderName, USER_AGENT};
 use hyper::http::request::Parts;
 
 use crate::proxy::accounting::{record_turn, record_upstream_error};
 use crate::proxy::admin::{assets, routes};
-use crate::proxy::downstream::client_name::client_name;
 use crate::proxy::downstream::error_response::{ErrorCause, RequestError};
 use crate::proxy::downstream::headers;
 use crate::proxy::downstream::headers::BodyForm;
@@ -19,7 +19,8 @@ use crate::proxy::downstream::open_request::OpenRequest;
 use crate::proxy::downstream::request_body::RequestBody;
 use crate::proxy::downstream::route::{RequestKind, RequestRoute};
 use crate::proxy::fold::job::{FoldJob, HistoryView};
-use crate::proxy::fold::prepare::{PreparedRequest, Refold, prepare};
+use crate::proxy::fold::prepare::{Refold, prepare};
+use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::fold::summaries::summarize_if_due;
 use crate::proxy::reply::reply;
 use crate::proxy::settings::ProxyMode;
@@ -108,8 +109,9 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
     if state.settings.mode == ProxyMode::Off || bypassed {
         return None;
     }
-    let session = headers.get(headers::SESSION).and_then(|value| value.to_str().ok());
-    let session = session.map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let session =
+        text(headers::SESSION).map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
     let body = body.decoded.clone()?;
     let tenant = state.tenants.identify(parts).ok()?;
     let history = HistoryView::Client;
@@ -119,7 +121,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
         family: route.family,
         tenant,
         session,
-        client: client_name(headers),
+        user_agent: text(USER_AGENT).unwrap_or_default().to_owned(),
         body,
         history,
     }))

@@ -6,7 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `handler` | one request and its response, end to end |
-//! | `reply`, `accounting` | the response for the client; what a request cost |
+//! | `reply` | the response for the client |
 //! | `state`, `settings` | shared state, fields only; plain values, resolved by the caller |
 //! | `downstream::listener` | connections: accepting, limits, graceful shutdown |
 //! | `downstream::io_timeout`, `downstream::tls` | timeouts of a client connection; certificate and key |
@@ -16,19 +16,19 @@
 //! | `downstream::secret_file` | permissions of files with secrets |
 //! | `downstream::route` | upstream and dialect of a path |
 //! | `downstream::request_body`, `downstream::client_pace` | reading and decoding bodies; clients that are too slow |
-//! | `downstream::body_budget`, `downstream::body_buffer` | the memory limit of all bodies |
+//! | `downstream::body_budget` | the memory limit of all bodies, and their buffers |
 //! | `downstream::open_request` | the count and the limit of concurrent requests |
 //! | `downstream::headers` | which headers are forwarded |
 //! | `downstream::channel_body`, `downstream::client_stream` | response bytes on their way to the client |
 //! | `downstream::error_response` | errors of the proxy, in the dialect of the client |
-//! | `fold::prepare` | turns a client's request into the request that is sent |
+//! | `fold::job` | a request with a conversation, and its session |
+//! | `fold::prepare`, `fold::prepared` | turns a client's request into the request that is sent; the result |
 //! | `fold::tenant` | the tenant of a request and its part of the archive |
 //! | `fold::prefix_id` | identifies a conversation by hashes of its prefixes |
 //! | `fold::session_cache`, `fold::session_facts` | cached fold states; the facts that renderings depend on |
 //! | `fold::session_pins` | what users never want to be folded |
-//! | `fold::budget`, `fold::parallel_count` | the budget of a conversation; counting a new one on all cores |
+//! | `fold::parallel_count` | counts a new conversation on all cores |
 //! | `fold::archive_writer`, `fold::fold_events` | originals to the archive; events to log, metrics and journal |
-//! | `fold::hidden_history` | rounds hidden from the client, restored in its next request |
 //! | `fold::summary_job`, `fold::summaries` | when a summary is due; summaries written by a model |
 //! | `upstream::client`, `upstream::connector` | requests and connections to providers |
 //! | `upstream::credentials` | the headers with credentials, and whose they are |
@@ -37,7 +37,7 @@
 //! | `upstream::models`, `upstream::learned_window`, `upstream::window_probe` | facts about each model; windows inferred from responses; queries for a window |
 //! | `upstream::response_head`, `upstream::relay` | the start of a response, held until it is not an overflow; the rest of it |
 //! | `unfold_tool::tool`, `unfold_tool::rounds` | the tool that restores originals; a response in several rounds |
-//! | `recorder`, `fold::request_facts` | what a request did and cost, when its response has ended |
+//! | `accounting`, `fold::request_facts` | what a request did and cost: metrics, journal and log |
 //! | `admin` | `/foldline/`: dashboard, its API, Prometheus metrics and statistics |
 //! | `probe` | checks to run before a proxy is started |
 //! | `reference` | endpoints, headers and metrics, for the reference page |
@@ -52,7 +52,6 @@ pub(crate) mod fold;
 pub(crate) mod handler;
 mod lru_map;
 pub mod probe;
-mod recorder;
 pub mod reference;
 mod reply;
 mod settings;

@@ -32,7 +32,7 @@ pub struct RunningProxy {
     pub version: String,
     /// Windows that it has learned for the caller's tenant.
     #[serde(default)]
-    pub learned_windows: Vec<NeighbourWindow>,
+    pub learned_windows: Vec<LearnedProxyWindow>,
     /// The other fields of its health, among them the URL of each API's upstream.
     #[serde(flatten)]
     fields: serde_json::Map<String, serde_json::Value>,
@@ -48,7 +48,7 @@ impl RunningProxy {
 /// A window that a running proxy has learned.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
-pub struct NeighbourWindow {
+pub struct LearnedProxyWindow {
     /// The model.
     pub model: String,
     /// The upstream at which the model has this window.

@@ -3,23 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::response::Response;
 use foldline::wire::Format;
 use hyper::header::CONTENT_LENGTH;
 use hyper::http::response::Parts;
 
-use crate::proxy::accounting::record_usage;
-use crate::proxy::downstream::channel_body::piped_once_begun;
+use crate::proxy::accounting::{ResponseFacts, record_usage};
 use crate::proxy::downstream::{error_response, headers};
-use crate::proxy::fold::prepare::PreparedRequest;
-use crate::proxy::fold::summaries;
-use crate::proxy::recorder::ResponseFacts;
+use crate::proxy::fold::prepared::PreparedRequest;
+use crate::proxy::fold::session_facts::UnfoldTotals;
 use crate::proxy::state::AppState;
-use crate::proxy::unfold_tool::rounds::{RoundFailure, UnfoldRounds};
+use crate::proxy::unfold_tool::rounds::{RoundFailure, run_rounds};
 use crate::proxy::upstream::client::UpstreamRequest;
 use crate::proxy::upstream::relay::relay;
-use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead};
+use crate::proxy::upstream::response_head::ResponseHead;
 
 /// Returns the response for the client, and records its usage when it ends.
 pub(crate) async fn reply(
@@ -50,38 +47,24 @@ async fn reply_in_rounds(
     state: Arc<AppState>,
     request: UpstreamRequest,
     prepared: PreparedRequest,
-    mut head: ResponseHead,
+    head: ResponseHead,
     mut client_head: Parts,
     response: ResponseFacts,
 ) -> Response {
     let (format, idle) = (prepared.job.format, state.settings.timeouts.idle);
     // The body differs from the provider's if something in it is hidden.
     client_head.headers.remove(CONTENT_LENGTH);
-    let first = prepared.clone();
-    let rounds = UnfoldRounds::new(state.clone(), prepared, request);
-    if matches!(head.remaining, RemainingBody::Complete) && head.chunks.len() == 1 && !head.is_event_stream() {
-        let body = head.chunks.pop().unwrap_or_default();
-        let (replied, usage) = rounds.run_buffered(body).await;
-        record_usage(&state, &first, response, usage);
+    let (first, shared) = (prepared.clone(), state.clone());
+    let recorded = first.clone();
+    let on_end = move |usage| record_usage(&shared, &recorded, response, usage);
+    let replied = match run_rounds(state, prepared, request, head, on_end).await {
+        Ok(replied) => replied,
+        Err(failure) => return failed_round_response(failure, &first, format, idle),
+    };
+    if replied.is_complete {
         insert_unfolds(&mut client_head, &first);
-        return match replied {
-            Ok(body) => Response::from_parts(client_head, Body::from(body)),
-            Err(failure) => failed_round_response(failure, &first, format, idle),
-        };
     }
-    let streamed = first.clone();
-    let body = piped_once_begun(|client| async move {
-        let (failure, usage) = rounds.run_streamed(head, client).await;
-        record_usage(&state, &streamed, response, usage);
-        failure
-    });
-    match body.await {
-        Ok(body) => Response::from_parts(client_head, body),
-        Err(failure) => {
-            let unknown = || RoundFailure::fault("the response could not be continued");
-            failed_round_response(failure.unwrap_or_else(unknown), &first, format, idle)
-        }
-    }
+    Response::from_parts(client_head, replied.body)
 }
 
 /// Returns the response head for the client, with the headers of the proxy.
@@ -92,8 +75,10 @@ fn to_client(head: &Parts, prepared: Option<&PreparedRequest>) -> Parts {
         insert_header(&mut head, "x-foldline-tokens", &tokens);
         insert_header(&mut head, "x-foldline-folds", &prepared.fold_count.to_string());
         insert_unfolds(&mut head, prepared);
-        if let Some(cost) = summaries::summary_header(&prepared.hidden_rounds.facts.summary_cost()) {
-            insert_header(&mut head, "x-foldline-summaries", &cost);
+        let spent = prepared.hidden_rounds.facts.summary_cost();
+        let tokens = spent.usage.input.saturating_add(spent.usage.output);
+        if tokens > 0 {
+            insert_header(&mut head, "x-foldline-summaries", &format!("{tokens},{:.6}", spent.dollars));
         }
     }
     head
@@ -102,7 +87,7 @@ fn to_client(head: &Parts, prepared: Option<&PreparedRequest>) -> Parts {
 /// Adds the originals that the model has read in hidden rounds of the conversation, and the prompt tokens that these
 /// rounds cost in addition to the last round of each response, which the client is shown.
 fn insert_unfolds(head: &mut Parts, prepared: &PreparedRequest) {
-    let (count, tokens) = prepared.hidden_rounds.facts.unfolds();
+    let UnfoldTotals { count, tokens } = prepared.hidden_rounds.facts.unfolds();
     if count > 0 {
         insert_header(head, "x-foldline-unfolds", &format!("{count},{tokens}"));
     }

@@ -3,7 +3,6 @@
 //! Counters and one histogram. No metric contains content or identifies a user.
 
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use foldline::wire::Format;
 use hyper::StatusCode;
@@ -348,11 +347,9 @@ impl ProxyMetrics {
         }
     }
 
-    /// Counts and, the first time, logs a request that is not folded because the provider stores its history.
-    pub(crate) fn count_passthrough(&self, reason: &'static str) {
-        if self.passthrough.get_or_create(&ReasonLabels { reason }).inc() == 0 {
-            tracing::warn!(reason, "the provider stores the history of a conversation, so it is not folded");
-        }
+    /// Counts a request that is not folded because the provider stores its history. Returns how many there were before.
+    pub(crate) fn count_passthrough(&self, reason: &'static str) -> u64 {
+        self.passthrough.get_or_create(&ReasonLabels { reason }).inc()
     }
 
     /// Counts and, the first time, logs a continued thread that is refused.
@@ -405,8 +402,7 @@ impl ProxyMetrics {
 
     /// Counts the response to a conversation.
     pub(crate) fn record_response(&self, format: &'static str, status: u16) {
-        let status = STATUS_CLASSES[usize::from(status / 100).clamp(1, 5) - 1];
-        self.responses.get_or_create(&ResponseLabels { format, status }).inc();
+        self.responses.get_or_create(&ResponseLabels { format, status: status_class(status) }).inc();
     }
 
     /// Returns the exported names and the descriptions of all metrics.
@@ -430,12 +426,7 @@ impl ProxyMetrics {
 
     /// Counts a conversation that an upstream refused, failed or did not answer.
     pub(crate) fn count_upstream_error(&self, status: Option<StatusCode>) {
-        let class = match status {
-            Some(status) if status.is_server_error() => SERVER_ERROR_CLASS,
-            Some(_) => CLIENT_ERROR_CLASS,
-            None => NO_RESPONSE_CLASS,
-        };
-        self.upstream_errors.get_or_create(&ClassLabels { class }).inc();
+        self.upstream_errors.get_or_create(&ClassLabels { class: error_class(status) }).inc();
     }
 
     /// Returns the number of upstream errors of a class.
@@ -448,9 +439,20 @@ impl ProxyMetrics {
         self.prompt_tokens.get_or_create(&StageLabels { stage: stage.name() }).clone()
     }
 
-    /// Counts a request that was sent, with its overhead.
-    pub(crate) fn record_request(&self, format: &'static str, sent: &'static str, overhead: Duration) {
+    /// Counts a request that was sent.
+    pub(crate) fn count_request(&self, format: &'static str, sent: &'static str) {
         self.requests.get_or_create(&RequestLabels { format, sent }).inc();
-        self.request_overhead.observe(overhead.as_secs_f64());
+    }
+}
+
+fn status_class(status: u16) -> &'static str {
+    STATUS_CLASSES[usize::from(status / 100).clamp(1, 5) - 1]
+}
+
+fn error_class(status: Option<StatusCode>) -> &'static str {
+    match status {
+        Some(status) if status.is_server_error() => SERVER_ERROR_CLASS,
+        Some(_) => CLIENT_ERROR_CLASS,
+        None => NO_RESPONSE_CLASS,
     }
 }

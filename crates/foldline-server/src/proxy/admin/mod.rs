@@ -2,8 +2,8 @@
 
 pub(crate) mod api;
 pub(crate) mod assets;
-pub(crate) mod login;
 pub(crate) mod metrics;
+pub(crate) mod own_change;
 pub(crate) mod policy_comparison;
 pub(crate) mod routes;
 pub(crate) mod stats;

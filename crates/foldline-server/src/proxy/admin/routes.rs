@@ -29,8 +29,7 @@ pub(crate) const ADMIN_PREFIX: &str = "/foldline/";
 
 /// Returns the path without a token before it.
 pub(crate) fn own_path(path: &str) -> &str {
-    let rest = path.strip_prefix("/token/").and_then(|rest| rest.find('/').map(|at| &rest[at..]));
-    rest.unwrap_or(path)
+    path.strip_prefix("/token/").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path)
 }
 
 /// Returns true for the request that exchanges a token for a cookie; it cannot carry one.

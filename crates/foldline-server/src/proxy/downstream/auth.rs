@@ -9,11 +9,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use hyper::Uri;
-use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 
-use crate::proxy::admin::login;
-use crate::proxy::downstream::headers::TOKEN;
+use crate::proxy::downstream::headers::{COOKIE_NAME, TOKEN};
 
 /// A token that authenticates clients. Its name is that of a tenant, and remains when the token is replaced.
 ///
@@ -178,9 +177,9 @@ impl TokenAuth {
         }
         let is_own = parts.uri.path().starts_with(own);
         let bearer = bearer.filter(|_| is_own);
-        let in_cookie = login::cookie_token(&parts.headers).filter(|_| is_own).map(|token| blake3::hash(&token));
+        let in_cookie = cookie_token(&parts.headers).filter(|_| is_own).map(|token| blake3::hash(&token));
         if !is_own {
-            login::remove_cookie(&mut parts.headers);
+            remove_cookie(&mut parts.headers);
         }
         let token = [in_header, in_path, in_cookie].into_iter().flatten().find_map(|hash| self.find(hash));
         token.or(bearer).map(|token| Admission::Token(token.name.clone()))
@@ -212,6 +211,43 @@ fn strip_path_token(uri: &mut Uri) -> Option<blake3::Hash> {
     parts.path_and_query = path;
     *uri = Uri::from_parts(parts).unwrap_or_default();
     Some(hash)
+}
+
+/// Returns the token in the cookie of a request.
+fn cookie_token(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find_map(|(name, value)| if name == COOKIE_NAME { decode_hex(value) } else { None })
+}
+
+/// Removes the cookie from a request that is forwarded; other cookies stay.
+fn remove_cookie(headers: &mut HeaderMap) {
+    let is_own = |pair: &str| pair.trim().split_once('=').is_some_and(|(name, _)| name == COOKIE_NAME);
+    let values: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
+    if !values.iter().any(|value| value.to_str().is_ok_and(|text| text.split(';').any(is_own))) {
+        return;
+    }
+    headers.remove(COOKIE);
+    for value in values {
+        let kept =
+            value.to_str().map(|text| text.split(';').filter(|pair| !is_own(pair)).collect::<Vec<_>>().join(";"));
+        let kept = kept.map_or(Ok(value), |kept| kept.trim().parse());
+        if let Some(kept) = kept.ok().filter(|value: &HeaderValue| !value.is_empty()) {
+            headers.append(COOKIE, kept);
+        }
+    }
+}
+
+/// Returns the header that sets the cookie; an empty token clears it.
+pub(crate) fn set_cookie(token: &str, is_tls: bool) -> Option<HeaderValue> {
+    let value: String = token.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let (age, secure) = (if token.is_empty() { "; Max-Age=0" } else { "" }, if is_tls { "; Secure" } else { "" });
+    format!("{COOKIE_NAME}={value}; Path=/foldline; HttpOnly; SameSite=Strict{age}{secure}").parse().ok()
+}
+
+fn decode_hex(text: &str) -> Option<Vec<u8>> {
+    let bytes = text.as_bytes().chunks(2);
+    bytes.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
 }
 
 #[cfg(test)]
@@ -280,5 +316,33 @@ mod tests {
             assert!(!error.contains("t1") && !error.contains('\u{e9}'), "{error}");
         }
         assert!(AccessToken::new(Some("a/b"), "t").is_err() && AccessToken::new(None, "").is_err());
+    }
+
+    fn cookies(value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(COOKIE, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn token_survives_its_cookie() {
+        let cookie = set_cookie("t;\"=1", true).unwrap();
+        let cookie = cookie.to_str().unwrap();
+        assert!(cookie.ends_with("; Path=/foldline; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+        let sent = format!("other=1; {}", cookie.split(';').next().unwrap());
+        assert_eq!(cookie_token(&cookies(&sent)).unwrap(), b"t;\"=1");
+        assert_eq!(cookie_token(&cookies("foldline_token=zz")), None);
+        assert!(set_cookie("", false).unwrap().to_str().unwrap().contains("Max-Age=0"));
+    }
+
+    #[test]
+    fn cookie_is_removed_from_forwarded_requests() {
+        let kept = |list: &[&str]| {
+            let mut map = HeaderMap::from_iter(list.iter().map(|value| (COOKIE, value.parse().unwrap())));
+            remove_cookie(&mut map);
+            map.get_all("cookie").iter().map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(&["a=1; foldline_token=7431; b=2"]), ["a=1; b=2"]);
+        assert_eq!(kept(&["foldline_token=7431", "c=3"]), ["c=3"]);
+        assert_eq!(kept(&["a=1; foldline_token2=x"]), ["a=1; foldline_token2=x"]);
+        assert!(kept(&[" foldline_token=7431"]).is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! A memory limit for the bodies of all clients: requests, decompressed requests, and buffered responses.
+//! A memory limit for the bodies of all clients (requests, decompressed requests, and buffered responses), and the buffer
+//! in which a body grows within it.
 //!
 //! The limits per body and on concurrent requests would together still exceed any machine's memory. So bodies reserve
 //! memory as their bytes arrive (an announced length reserves nothing) and release it with their last byte: the
@@ -18,6 +19,11 @@ use tokio::time::Instant;
 const PERMIT_BYTES: usize = 1 << 10;
 /// Most permits that are acquired at once, so that a body takes what there is.
 const MAX_STEP_PERMITS: u32 = 64;
+
+/// First capacity of a buffer.
+const MIN_CAPACITY_BYTES: usize = 16 << 10;
+/// Bytes of a response that are not counted, so that usual responses never depend on the memory of others.
+const UNCOUNTED_RESPONSE_BYTES: usize = 256 << 10;
 
 /// The memory budget of all bodies.
 pub(crate) struct BodyBudget {
@@ -57,7 +63,7 @@ impl BodyBudget {
     }
 
     /// Returns an empty reservation.
-    pub(crate) fn reservation(&self) -> BodyReservation {
+    fn reservation(&self) -> BodyReservation {
         BodyReservation {
             pools: self.pools.clone(),
             remaining_wait: self.wait_timeout,
@@ -66,9 +72,9 @@ impl BodyBudget {
         }
     }
 
-    /// Returns an empty reservation that grows only if there is memory at once.
-    pub(crate) fn immediate_reservation(&self) -> BodyReservation {
-        BodyReservation { remaining_wait: Duration::ZERO, ..self.reservation() }
+    /// Returns the same budget for bodies that grow only if there is memory at once.
+    fn without_waiting(&self) -> Self {
+        Self { pools: self.pools.clone(), wait_timeout: Duration::ZERO }
     }
 
     /// Returns the number of reserved bytes.
@@ -201,6 +207,75 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for ReservedBytes<B> {
 
 fn permits_for(bytes: usize) -> u32 {
     bytes.div_ceil(PERMIT_BYTES).try_into().unwrap_or(u32::MAX)
+}
+
+/// A body that is being received or decoded.
+#[derive(Debug)]
+pub(crate) struct BodyBuffer {
+    bytes: Vec<u8>,
+    /// Expected or maximum length.
+    max_len: usize,
+    /// Bytes that need no reservation.
+    uncounted: usize,
+    reservation: BodyReservation,
+}
+
+impl BodyBuffer {
+    /// Creates an empty buffer for a body of this expected or maximum length.
+    pub(crate) fn new(max_len: usize, budget: &BodyBudget) -> Self {
+        Self { bytes: Vec::new(), max_len, uncounted: 0, reservation: budget.reservation() }
+    }
+
+    /// Creates an empty buffer for a response. It never waits for memory: its own request holds some until the response
+    /// has ended.
+    pub(crate) fn for_response(max_len: usize, budget: &BodyBudget) -> Self {
+        Self { uncounted: UNCOUNTED_RESPONSE_BYTES, ..Self::new(max_len, &budget.without_waiting()) }
+    }
+
+    pub(crate) fn max_len(&self) -> usize {
+        self.max_len
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns the memory that the buffer has reserved.
+    pub(crate) fn reservation(&self) -> &BodyReservation {
+        &self.reservation
+    }
+
+    /// Returns the buffer itself. Only as much may be appended as [`BodyBuffer::make_room`] made room for.
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends data as soon as there is memory for it.
+    pub(crate) async fn push(&mut self, data: &[u8]) -> Result<(), BudgetExhausted> {
+        self.make_room(data.len(), 0).await?;
+        self.bytes.extend_from_slice(data);
+        Ok(())
+    }
+
+    /// Makes room for `more` bytes, and reserves memory for up to `working_bytes` that their decoder needs.
+    pub(crate) async fn make_room(&mut self, more: usize, working_bytes: usize) -> Result<(), BudgetExhausted> {
+        let (len, capacity) = (self.bytes.len() + more, self.bytes.capacity());
+        let needed = match len <= capacity {
+            true => capacity,
+            false => (2 * capacity).max(MIN_CAPACITY_BYTES).min(self.max_len).max(len),
+        };
+        let counted = (needed + working_bytes.min(needed)).saturating_sub(self.uncounted);
+        self.reservation.grow(counted).await?;
+        self.bytes.reserve_exact(needed - self.bytes.len());
+        Ok(())
+    }
+
+    /// Returns the body as bytes that release their memory when the last reference is dropped.
+    pub(crate) fn into_bytes(mut self) -> Bytes {
+        self.bytes.shrink_to_fit();
+        self.reservation.shrink(self.bytes.len().saturating_sub(self.uncounted));
+        self.reservation.into_bytes(self.bytes)
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The client's side of a response in several rounds.
 //!
 //! Bytes are held back until the model has produced output for the client, so that a provider's error in a hidden round
-//! can still become the response; but the client never waits longer than `keep_alive_interval` without data.
+//! can still become the response; but the client never waits longer than an interval without data.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ pub(crate) struct ClientStream {
     has_begun: bool,
     /// Time by which the response starts.
     begin_by: Instant,
-    keep_alive_interval: Duration,
+    /// Maximum time without data.
+    interval: Duration,
 }
 
 /// Error: the client disconnected.
@@ -25,9 +26,8 @@ pub(crate) struct ClientStream {
 pub(crate) struct ClientGone;
 
 impl ClientStream {
-    pub(crate) fn new(client: BodySender, keep_alive_interval: Duration) -> Self {
-        let begin_by = Instant::now() + keep_alive_interval;
-        Self { client, held: Vec::new(), has_begun: false, begin_by, keep_alive_interval }
+    pub(crate) fn new(client: BodySender, interval: Duration) -> Self {
+        Self { client, held: Vec::new(), has_begun: false, begin_by: Instant::now() + interval, interval }
     }
 
     /// Returns true if the response head was sent to the client.
@@ -61,7 +61,7 @@ impl ClientStream {
     ) -> Result<T, ClientGone> {
         tokio::pin!(result);
         loop {
-            let wake_at = if self.has_begun { Instant::now() + self.keep_alive_interval } else { self.begin_by };
+            let wake_at = if self.has_begun { Instant::now() + self.interval } else { self.begin_by };
             tokio::select! {
                 result = &mut result => return Ok(result),
                 () = self.client.closed() => return Err(ClientGone),

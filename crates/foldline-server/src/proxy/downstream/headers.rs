@@ -5,11 +5,9 @@
 use hyper::Version;
 use hyper::header::{
     ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::response::Parts;
-
-use crate::proxy::admin::login;
 
 /// Prefix of headers between a client and the proxy.
 const FOLDLINE_PREFIX: &str = "x-foldline-";
@@ -20,6 +18,9 @@ pub(crate) const BYPASS: HeaderName = HeaderName::from_static("x-foldline-bypass
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-foldline-session");
 /// Header with the access token.
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-foldline-token");
+
+/// Name of the cookie in which a browser keeps an access token.
+pub(crate) const COOKIE_NAME: &str = "foldline_token";
 
 /// Hop-by-hop headers (RFC 9110, 7.6.1).
 const HOP_BY_HOP_HEADERS: [HeaderName; 9] = [
@@ -77,10 +78,26 @@ pub(crate) enum BodyForm {
 pub(crate) fn client_head(mut head: Parts) -> Parts {
     remove_hop_by_hop(&mut head.headers);
     remove_foldline(&mut head.headers);
-    login::remove_set_cookie(&mut head.headers);
+    remove_set_cookie(&mut head.headers);
     // The HTTP version belongs to each connection.
     head.version = Version::default();
     head
+}
+
+/// Removes attempts of an upstream to set the cookie of the dashboard; its other cookies stay.
+fn remove_set_cookie(headers: &mut HeaderMap) {
+    let is_own = |value: &HeaderValue| {
+        let text = value.as_bytes().trim_ascii_start();
+        text.strip_prefix(COOKIE_NAME.as_bytes()).is_some_and(|rest| rest.trim_ascii_start().starts_with(b"="))
+    };
+    if headers.get_all(SET_COOKIE).iter().any(is_own) {
+        let kept: Vec<HeaderValue> =
+            headers.get_all(SET_COOKIE).iter().filter(|value| !is_own(value)).cloned().collect();
+        headers.remove(SET_COOKIE);
+        for value in kept {
+            headers.append(SET_COOKIE, value);
+        }
+    }
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
@@ -122,5 +139,13 @@ mod tests {
         prepare_for_upstream(&mut request);
         let expected = headers(&[("authorization", "Bearer k"), ("anthropic-beta", "a,b"), ("x-unknown", "stays")]);
         assert_eq!(request, expected);
+    }
+
+    #[test]
+    fn upstream_cannot_set_the_cookie() {
+        let own = [("set-cookie", "foldline_token=7431; Path=/"), ("set-cookie", " foldline_token =1")];
+        let mut all = headers(&[&own[..], &[("set-cookie", "a=1"), ("set-cookie", "foldline_tokens=2")]].concat());
+        remove_set_cookie(&mut all);
+        assert_eq!(all.get_all("set-cookie").iter().collect::<Vec<_>>(), ["a=1", "foldline_tokens=2"]);
     }
 }

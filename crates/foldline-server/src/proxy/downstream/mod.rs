@@ -2,9 +2,7 @@
 
 pub(crate) mod auth;
 pub(crate) mod body_budget;
-pub(crate) mod body_buffer;
 pub(crate) mod channel_body;
-pub(crate) mod client_name;
 pub(crate) mod client_pace;
 pub(crate) mod client_stream;
 pub(crate) mod connection_limit;

@@ -14,8 +14,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, HeaderMap};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::proxy::downstream::body_budget::{BodyBudget, BudgetExhausted};
-use crate::proxy::downstream::body_buffer::BodyBuffer;
+use crate::proxy::downstream::body_budget::{BodyBudget, BodyBuffer, BudgetExhausted};
 use crate::proxy::downstream::client_pace::ClientPace;
 use crate::proxy::state::AppState;
 

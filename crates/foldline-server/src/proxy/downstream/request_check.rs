@@ -67,11 +67,7 @@ impl RequestChecks {
 
     /// Checks the content type of a conversation.
     pub(crate) fn check_content_type(&self, headers: &HeaderMap) -> Result<(), RequestFault> {
-        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let is_json =
-            essence == "application/json" || essence.starts_with("application/") && essence.ends_with("+json");
-        if is_json || !self.is_open { Ok(()) } else { Err(RequestFault::ContentType) }
+        if !self.is_open || is_json(headers) { Ok(()) } else { Err(RequestFault::ContentType) }
     }
 
     fn check_site(&self, parts: &Parts) -> Result<(), RequestFault> {
@@ -101,9 +97,16 @@ impl RequestChecks {
         let name = with_port.map_or(host.as_str(), |(name, _)| name);
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         name == "localhost"
-            || address.is_ok_and(|address| address.is_loopback())
+            || address.as_ref().is_ok_and(IpAddr::is_loopback)
             || self.hosts.iter().any(|allowed| *allowed == host || allowed == name)
     }
+}
+
+/// Returns true if the content type of a body is JSON.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.starts_with("application/") && essence.ends_with("+json")
 }
 
 impl RequestFault {

@@ -6,8 +6,28 @@ use foldline_archive::TenantArchive;
 
 use crate::proxy::admin::metrics::{ProxyMetrics, TriggerLabels};
 
-/// Records an event of the engine.
-pub(crate) fn record_event(metrics: &ProxyMetrics, archive: Option<&TenantArchive>, event: &FoldEvent) {
+/// The session whose fold is recorded.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordedSession<'s> {
+    pub(crate) name: &'s str,
+    pub(crate) model: &'s str,
+    pub(crate) archive: Option<&'s TenantArchive>,
+}
+
+/// Records the events of a fold, and the crease that was made for the current request, except its cost.
+pub(crate) fn record_events(
+    metrics: &ProxyMetrics,
+    session: RecordedSession<'_>,
+    events: &[FoldEvent],
+    crease: Option<&Crease>,
+) {
+    events.iter().for_each(|event| record_event(metrics, session.archive, event));
+    if let Some(crease) = crease {
+        record_crease(metrics, session, crease);
+    }
+}
+
+fn record_event(metrics: &ProxyMetrics, archive: Option<&TenantArchive>, event: &FoldEvent) {
     match event {
         FoldEvent::Refused { reason } => {
             metrics.count_internal_error("fold_refused");
@@ -20,17 +40,12 @@ pub(crate) fn record_event(metrics: &ProxyMetrics, archive: Option<&TenantArchiv
     journal_event(archive, event);
 }
 
-/// Records a crease that was made for the current request, except its cost.
-pub(crate) fn record_crease(
-    metrics: &ProxyMetrics,
-    archive: Option<&TenantArchive>,
-    (session, model): (&str, &str),
-    &Crease { request_point, trigger, saved_tokens, rewrite_cost, .. }: &Crease,
-) {
+fn record_crease(metrics: &ProxyMetrics, session: RecordedSession<'_>, crease: &Crease) {
+    let &Crease { request_point, trigger, saved_tokens, rewrite_cost, .. } = crease;
     let name = trigger_name(trigger);
     tracing::info!(
-        session,
-        model,
+        session = session.name,
+        model = session.model,
         request_point,
         trigger = name,
         saved_tokens,
@@ -38,7 +53,7 @@ pub(crate) fn record_crease(
         "crease"
     );
     metrics.creases.get_or_create(&TriggerLabels { trigger: name }).inc();
-    journal_event(archive, &FoldEvent::Creased { request_point, trigger, saved_tokens, rewrite_cost });
+    journal_event(session.archive, &FoldEvent::Creased { request_point, trigger, saved_tokens, rewrite_cost });
 }
 
 /// Returns the name of a trigger as metrics and logs show it.

@@ -1,15 +1,18 @@
 //! A request that carries a conversation, and the session that it belongs to.
+//!
+//! Rounds that responses hid from the client are recorded when a response ends, and restored in the client's next request,
+//! so that the model sees the conversation that it had.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use foldline::models::model_name;
-use foldline::wire::{ApiFamily, EndpointPurpose, Format, Request};
+use foldline::wire::{ApiFamily, EndpointPurpose, Format, HiddenRound, Request, RequestEdit};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::session_facts::{SessionFacts, session_name};
+use crate::proxy::fold::session_facts::{ProviderCache, SessionFacts, session_name};
 use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::state::AppState;
 
@@ -22,8 +25,8 @@ pub(crate) struct FoldJob {
     pub(crate) tenant: Tenant,
     /// Session name sent by the client.
     pub(crate) session: Option<String>,
-    /// Name of the client.
-    pub(crate) client: String,
+    /// `User-Agent` of the client.
+    pub(crate) user_agent: String,
     /// Decoded body.
     pub(crate) body: Bytes,
     pub(crate) history: HistoryView,
@@ -59,6 +62,8 @@ pub(crate) struct IdentifiedSession {
     pub(crate) archive: Option<TenantArchive>,
     /// Originals folded in the history of a stored response, if the request continues one.
     pub(crate) continued: Option<StoredHandles>,
+    /// The client's body with the hidden rounds of earlier responses, if there are any.
+    pub(crate) restored: Option<Bytes>,
 }
 
 impl IdentifiedSession {
@@ -67,18 +72,57 @@ impl IdentifiedSession {
         let (owner, tenant_archive) = (job.owner(), job.tenant.archive.as_ref());
         let scope = [owner.as_str(), &model_name];
         let continues = client.previous_response_id();
-        let prefixes = match &continues {
-            Some(id) => PrefixHashes::for_response_id(&scope, id),
-            None => PrefixHashes::for_conversation(&scope, client.conversation()),
-        };
+        let prefixes = PrefixHashes::for_request(&scope, client);
         let facts = state.sessions.facts(&prefixes, tenant_archive);
         let name = job.session.clone().unwrap_or_else(|| session_name(prefixes.root()));
         let archive = tenant_archive.map(|archive| archive.in_session(name.clone()));
         let continued = continues.map(|_| facts.handles(prefixes.full()));
-        Self { owner, model_name, name, prefixes, facts, archive, continued }
+        let restored = match job.history {
+            HistoryView::Client => restored_body(client, &facts.known(&prefixes, ProviderCache::Warm).hidden_rounds),
+            HistoryView::Model => None,
+        };
+        Self { owner, model_name, name, prefixes, facts, archive, continued, restored }
     }
 
     pub(crate) fn scope(&self) -> [&str; 2] {
         [&self.owner, &self.model_name]
     }
+}
+
+/// The facts and the prefix to which the hidden rounds of a response are recorded.
+#[derive(Clone)]
+pub(crate) struct HiddenRoundsLog {
+    pub(crate) facts: Arc<SessionFacts>,
+    pub(crate) prefix: u128,
+}
+
+impl HiddenRoundsLog {
+    /// Records the hidden rounds of a response. They are on disk when this returns.
+    pub(crate) fn record_rounds(&self, rounds: Vec<HiddenRound>) {
+        self.facts.record_hidden_rounds(self.prefix, rounds);
+    }
+
+    /// Records the originals that a model may unfold after a response that the provider stores: a request that
+    /// continues from it does not contain the markers.
+    pub(crate) fn record_handles(&self, handles: &StoredHandles) {
+        self.facts.record_handles(self.prefix, handles);
+    }
+}
+
+/// Returns the client's body with the hidden rounds of earlier responses restored; none if there are none.
+fn restored_body(client: &Request<'_>, hidden: &[(usize, Vec<Arc<[HiddenRound]>>)]) -> Option<Bytes> {
+    let mut edits: Vec<RequestEdit> = Vec::new();
+    let is_continuation = client.previous_response_id().is_some();
+    let restore = |at, rounds: &Arc<[HiddenRound]>| {
+        if is_continuation { client.restore_hidden_results(rounds) } else { client.restore_hidden_calls(at, rounds) }
+    };
+    for (at, responses) in hidden {
+        edits.extend(responses.iter().rev().find_map(|rounds| restore(*at, rounds)).into_iter().flatten());
+    }
+    if edits.is_empty() {
+        return None;
+    }
+    let restored =
+        client.splice(&edits).inspect_err(|error| tracing::warn!(%error, "cannot restore hidden rounds")).ok()?;
+    Some(restored.into_owned().into())
 }

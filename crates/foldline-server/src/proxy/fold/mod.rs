@@ -1,13 +1,12 @@
 //! Folding a request: session, facts, archive, budget.
 
 pub(crate) mod archive_writer;
-pub(crate) mod budget;
 pub(crate) mod fold_events;
-pub(crate) mod hidden_history;
 pub(crate) mod job;
 pub(crate) mod parallel_count;
 pub(crate) mod prefix_id;
 pub(crate) mod prepare;
+pub(crate) mod prepared;
 pub(crate) mod request_facts;
 pub(crate) mod session_cache;
 pub(crate) mod session_facts;

@@ -5,6 +5,7 @@
 //! meaning (cache marks, white space, key order) are not hashed.
 
 use foldline::conversation::{CallArguments, LazyText, MediaSource};
+use foldline::wire::Request;
 use foldline::{Conversation, Message, Part, Role};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -35,6 +36,14 @@ impl PrefixHashes {
         }
         let first = messages.iter().position(|message| message.role == Role::User);
         Self { hashes, root_len: first.map_or(messages.len(), |at| at + 1), owner: owner(scope) }
+    }
+
+    /// Hashes the conversation of a request, or the id of the stored response that it continues.
+    pub(crate) fn for_request(scope: &[&str], request: &Request<'_>) -> Self {
+        match request.previous_response_id() {
+            Some(id) => Self::for_response_id(scope, &id),
+            None => Self::for_conversation(scope, request.conversation()),
+        }
     }
 
     /// Returns the hash of a conversation that the provider stores, known by the id of one of its responses.

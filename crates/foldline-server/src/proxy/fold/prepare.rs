@@ -4,6 +4,7 @@
 //! decision for the same request is kept unless its budget has changed. On any error the client's request is forwarded
 //! unmodified. Nothing here depends on a client, a connection or a credential.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,70 +12,30 @@ use foldline::engine::{CancelFlag, Crease, PinPatterns, apply_with_state};
 use foldline::laws::{LawProfile, ServerKind};
 use foldline::tokens::Tokens;
 use foldline::wire::{EndpointPurpose, ReportedId, Request};
-use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore};
-use foldline_archive::TenantArchive;
+use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, Ledger, OriginalStore};
 use hyper::http::uri::Scheme;
 
 use crate::proxy::admin::metrics::PassLabels;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
-use crate::proxy::fold::budget::{BudgetChoice, TightBudget};
-use crate::proxy::fold::fold_events::{record_crease, record_event};
-use crate::proxy::fold::hidden_history::{HiddenRoundsLog, restored_body};
-use crate::proxy::fold::job::{FoldJob, HistoryView, IdentifiedSession};
+use crate::proxy::fold::fold_events::{RecordedSession, record_events};
+use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, IdentifiedSession};
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::request_facts::{FactSource, KnownSession, RequestFacts, WindowLimits};
+use crate::proxy::fold::prepared::{PreparedRequest, TightBudget};
+use crate::proxy::fold::request_facts::{FactSource, RequestFacts, WindowLimits};
 use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
+use crate::proxy::fold::session_facts::{Adoption, FoldCounts, KnownFacts, ProviderCache};
 use crate::proxy::fold::session_pins::read_pins;
-use crate::proxy::fold::summary_job::{SummaryJob, is_summary_due, target_ratio};
+use crate::proxy::fold::summary_job::{SummaryJob, SummarySource};
 use crate::proxy::settings::{ProxyMode, SummaryMode, ThreadMode, UpstreamUrl};
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
-use crate::proxy::upstream::models::UpstreamModel;
+use crate::proxy::upstream::models::{PromptLimits, UpstreamModel};
 
-/// A request that is ready to be sent.
-#[derive(Clone)]
-pub(crate) struct PreparedRequest {
-    /// The job, for folding it again.
-    pub(crate) job: Arc<FoldJob>,
-    /// Body; none if the client's own bytes are sent.
-    pub(crate) body: Option<Bytes>,
-    /// Complete conversation, not folded and without the injected tool.
-    pub(crate) unfolded_body: Bytes,
-    /// Sync of the new originals to disk.
-    pub(crate) pending_sync: Option<Arc<PendingSync>>,
-    /// True if the unfold tool is offered.
-    pub(crate) tool_offered: bool,
-    /// Response id that the client gets for a response in several rounds: a client that continues from it must reach the
-    /// round after the hidden calls.
-    pub(crate) reported_id: ReportedId,
-    pub(crate) hidden_rounds: HiddenRoundsLog,
-    pub(crate) model: Arc<UpstreamModel>,
-    pub(crate) model_name: String,
-    /// Tokens as received and as sent.
-    pub(crate) received_tokens: Tokens,
-    pub(crate) sent_tokens: Tokens,
-    /// Folds in the body.
-    pub(crate) fold_count: u64,
-    /// Maximum tokens of the request.
-    pub(crate) budget: Tokens,
-    /// Tokens reserved for the response.
-    pub(crate) max_output: Option<Tokens>,
-    /// The archive of the session.
-    pub(crate) archive: Option<TenantArchive>,
-    /// Summary that is due for the older rounds.
-    pub(crate) summary_job: Option<Arc<SummaryJob>>,
-    /// Budget of a retry, which the conversation keeps if the retry is accepted.
-    pub(crate) tight: Option<Arc<TightBudget>>,
-    /// Originals that the model may unfold.
-    pub(crate) stored: StoredHandles,
-    /// Facts for the record of the request.
-    pub(crate) facts: Option<Arc<RequestFacts>>,
-    /// True if it continues a message thread and must not be sent: the client then sends its whole history.
-    pub(crate) is_refused_thread: bool,
-    /// The field because of which it is not folded: the provider stores the history.
-    pub(crate) passthrough: Option<&'static str>,
-}
+/// A budget below this share of the old one counts as changed; smaller drops are calibration noise.
+const BUDGET_DROP_RATIO: f64 = 0.97;
+/// A budget must grow by this factor to count as changed: folds are not undone.
+const BUDGET_GROWTH_RATIO: f64 = 1.5;
 
 /// The reason for folding a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,10 +82,7 @@ fn prepare_blocking(
 ) -> Option<PreparedRequest> {
     let client = Request::parse(job.format, &job.body).ok()?;
     let session = IdentifiedSession::new(state, &job, &client);
-    let restored = match job.history {
-        HistoryView::Client => restored_body(&client, &session.facts, &session.prefixes).map(Bytes::from),
-        HistoryView::Model => None,
-    };
+    let restored = session.restored.clone();
     let reported_id = if client.is_stored() { ReportedId::Last } else { ReportedId::First };
     let (request, prefixes) = match &restored {
         None => (client, session.prefixes.clone()),
@@ -141,12 +99,11 @@ fn prepare_blocking(
     let model = state.models.get(job.tenant.key, job.family, &session.model_name);
     let mut inputs = FoldInputs {
         profile: law_profile(&request, state.settings.upstreams.get(job.family)),
-        max_output: model.reserved_output(&request),
+        limits: model.limits_for(&request),
         model,
         request,
         prefixes,
         session,
-        restored: restored.clone(),
         reported_id,
         job: job.clone(),
     };
@@ -154,17 +111,17 @@ fn prepare_blocking(
     if let Some(decided) = inputs.threaded(state).or_else(whole) {
         return Some(decided);
     }
-    let mut prepared = inputs.fold(state, refold, cancel);
+    let mut prepared = inputs.fold_request(state, refold, cancel);
     // A client may reserve more for the response than the window allows.
     if prepared.as_ref().is_err_and(is_too_large) && inputs.lower_reserve() {
-        prepared = inputs.fold(state, refold, cancel);
+        prepared = inputs.fold_request(state, refold, cancel);
     }
     let prepared = match prepared {
         // A learned window may be wrong; fall back to the stated one.
         Err(error) if refold.is_none() && is_too_large(&error) && inputs.is_lowered(state) => {
             let model = &inputs.session.model_name;
             tracing::warn!(%error, model, "cannot fold to the learned window; using the stated one");
-            inputs.fold(state, Some(Refold::Stated), cancel)
+            inputs.fold_request(state, Some(Refold::Stated), cancel)
         }
         result => result,
     };
@@ -221,27 +178,6 @@ fn law_profile(request: &Request<'_>, upstream: &UpstreamUrl) -> LawProfile {
     if upstream.scheme == Scheme::HTTP { profile.served_by(ServerKind::ChatTemplate) } else { profile }
 }
 
-impl PreparedRequest {
-    /// Returns the log of a conversation that the provider stores under the id of a response. A client may continue from
-    /// it without sending the conversation again.
-    pub(crate) fn stored_response_log(&self, state: &AppState, id: &str) -> HiddenRoundsLog {
-        let prefixes = PrefixHashes::for_response_id(&[&self.job.owner(), &self.model_name], id);
-        let facts = state.sessions.facts(&prefixes, self.job.tenant.archive.as_ref());
-        HiddenRoundsLog { facts, prefix: prefixes.full() }
-    }
-
-    /// Returns the tokens of the prompt that is sent in a mode: only `Fold` sends the folded one.
-    pub(crate) fn prompt_tokens(&self, mode: ProxyMode) -> Tokens {
-        if mode == ProxyMode::Fold { self.sent_tokens } else { self.received_tokens }
-    }
-
-    /// Returns the request without its bodies, which can be large, for the time after it was sent.
-    pub(crate) fn without_bodies(self) -> Self {
-        let job = Arc::new(FoldJob { body: Bytes::new(), ..FoldJob::clone(&self.job) });
-        Self { job, body: None, unfolded_body: Bytes::new(), ..self }
-    }
-}
-
 /// A conversation as the model sees it, with the facts about it.
 struct FoldInputs<'r> {
     job: Arc<FoldJob>,
@@ -250,11 +186,8 @@ struct FoldInputs<'r> {
     prefixes: PrefixHashes,
     model: Arc<UpstreamModel>,
     profile: LawProfile,
-    /// The client's body with hidden rounds restored, if it has any.
-    restored: Option<Bytes>,
     reported_id: ReportedId,
-    /// Tokens reserved for the response.
-    max_output: Option<Tokens>,
+    limits: PromptLimits,
 }
 
 impl FoldInputs<'_> {
@@ -268,14 +201,13 @@ impl FoldInputs<'_> {
         match state.settings.threads {
             ThreadMode::Refuse if self.request.is_continuation() => {
                 state.metrics.count_refused_thread();
-                let unsent = self.with_body(None, 0, 0, None, &StoredHandles::default());
+                let unsent = self.with_body(None, 0, 0, &StoredHandles::default());
                 Some(PreparedRequest { is_refused_thread: true, ..unsent })
             }
             ThreadMode::Refuse => None,
             ThreadMode::Pass => {
                 let tokens = self.model.meter.conversation(self.request.conversation());
-                let budget = self.model.budget(self.max_output);
-                let unmodified = self.with_body(None, tokens, budget, self.max_output, &StoredHandles::default());
+                let unmodified = self.with_body(None, tokens, self.limits.tokens, &StoredHandles::default());
                 Some(PreparedRequest { passthrough: Some("thread"), ..unmodified })
             }
         }
@@ -287,8 +219,8 @@ impl FoldInputs<'_> {
             return None;
         }
         let tokens = self.model.meter.conversation(self.request.conversation());
-        let budget =
-            self.model.budget(self.max_output).min(self.session.facts.ceiling(state.settings.timeouts.learned));
+        let known = self.session.facts.known(&self.prefixes, ProviderCache::Warm);
+        let budget = self.allowed_tokens(state, &known);
         if tokens > budget {
             return None;
         }
@@ -298,9 +230,10 @@ impl FoldInputs<'_> {
 
     /// Lowers the reserve for the response to the default. Returns false if that makes no difference.
     fn lower_reserve(&mut self) -> bool {
-        let is_lower = self.model.budget(None) > self.model.budget(self.max_output);
+        let limits = self.model.limits(None);
+        let is_lower = limits.tokens > self.limits.tokens;
         if is_lower {
-            self.max_output = None;
+            self.limits = limits;
         }
         is_lower
     }
@@ -310,16 +243,20 @@ impl FoldInputs<'_> {
     /// # Errors
     ///
     /// The conversation cannot be folded to its budget, or the fold is cancelled.
-    fn fold(&self, state: &AppState, refold: Option<Refold>, cancel: &CancelFlag) -> Result<PreparedRequest, Error> {
+    fn fold_request(
+        &self,
+        state: &AppState,
+        refold: Option<Refold>,
+        cancel: &CancelFlag,
+    ) -> Result<PreparedRequest, Error> {
         cancel.check()?;
         let Self { request, prefixes, model, .. } = self;
         let (mode, facts) = (state.settings.mode, &self.session.facts);
         let cached = state.sessions.take(prefixes);
-        if cached.as_ref().is_some_and(|cached| model.prices.cache_ttl.is_some_and(|ttl| cached.age() > ttl)) {
-            facts.record_cold_cache(prefixes.full());
-        }
-        let max_output = self.max_output;
-        let budget = self.choose_budget(state, refold, max_output);
+        let is_cold =
+            cached.as_ref().is_some_and(|cached| model.prices.cache_ttl.is_some_and(|ttl| cached.age() > ttl));
+        let known = facts.known(prefixes, if is_cold { ProviderCache::Cold } else { ProviderCache::Warm });
+        let budget = self.choose_budget(state, &known, refold);
         // A failure is remembered for its budget; with another one everything is decided again.
         let mut cached =
             cached.filter(|cached| cached.failure.as_ref().is_none_or(|failure| failure.budget == budget.tokens));
@@ -332,13 +269,7 @@ impl FoldInputs<'_> {
             state.sessions.insert(prefixes, cached);
             return Err(error);
         }
-        if state.settings.summary_mode != SummaryMode::Off && mode == ProxyMode::Fold {
-            facts.adopt_summary(prefixes, &request.conversation().messages, is_open);
-        }
-        if is_open {
-            facts.adopt_pins(prefixes, &self.session_pins(state));
-        }
-
+        let mut known = self.adopt_facts(state, is_open);
         let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget.tokens).with_rules(&self.profile);
         options.policy = state.settings.policy.clone();
         options.cancel = cancel.clone();
@@ -352,11 +283,14 @@ impl FoldInputs<'_> {
         }
         let writer = self.archive_writer(mode, &stored);
         let store = writer.as_ref().map(|writer| writer as &dyn OriginalStore);
-        let on_event = |event: FoldEvent| record_event(&state.metrics, self.session.archive.as_ref(), &event);
-        let mut ledger = facts.ledger(prefixes);
-        ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
+        let events = RefCell::new(Vec::new());
+        let on_event = |event: FoldEvent| events.borrow_mut().push(event);
+        known.ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
         let is_retry = matches!(refold, Some(Refold::WithBudget(_)));
-        let mut applied = match apply_with_state(&mut fold_state, request, &options, &ledger, store, &on_event) {
+        let applied = apply_with_state(&mut fold_state, request, &options, &known.ledger, store, &on_event);
+        let crease = applied.as_ref().ok().and_then(|applied| self.new_crease(applied, is_open));
+        record_events(&state.metrics, self.recorded_session(), &events.take(), crease.as_ref());
+        let mut applied = match applied {
             Ok(applied) => applied,
             Err(error) => {
                 if is_too_large(&error) && !is_retry {
@@ -368,12 +302,13 @@ impl FoldInputs<'_> {
         };
 
         // The budget of a retry becomes a fact only when the provider accepts it.
-        if let Some(from) = budget.from.filter(|_| !is_retry) {
-            facts.set_budget(prefixes.prefix(from), budget.tokens);
-        }
-        let crease = self.report_folds(state, &applied, is_open, from_scratch);
+        let new_budget = budget.from.filter(|_| !is_retry).map(|from| (from, budget.tokens));
+        // Earlier creases were recorded when they were made.
+        let has_new_crease = crease.is_some() || from_scratch && !applied.creases().is_empty();
+        let new_folds = facts.record_fold(prefixes, new_budget, has_new_crease, applied.pass_names());
+        self.count_folds(state, &new_folds, crease.as_ref());
         let has_written = crease.is_some() || writer.as_ref().is_some_and(ArchiveWriter::has_written);
-        let mut prepared = self.prepared(state, &mut applied, budget.tokens, max_output, &stored);
+        let mut prepared = self.prepared(state, &known, &mut applied, budget.tokens, &stored);
         prepared.facts = self.request_facts(state, &applied, &prepared, crease.as_ref(), from_scratch);
         prepared.pending_sync = self.pending_sync(has_written && mode == ProxyMode::Fold, &stored);
         if is_retry {
@@ -389,35 +324,36 @@ impl FoldInputs<'_> {
     /// if it is the client's own.
     fn unfolded(&self, state: &AppState) -> Option<PreparedRequest> {
         let tool_offered = self.request.has_injected_tool();
-        if state.settings.mode != ProxyMode::Fold || !tool_offered && self.restored.is_none() {
+        if state.settings.mode != ProxyMode::Fold || !tool_offered && self.session.restored.is_none() {
             return None;
         }
         let tokens = self.model.meter.conversation(self.request.conversation());
-        self.whole(tokens, self.model.budget(self.max_output))
+        self.whole(tokens, self.limits.tokens)
     }
 
     /// Returns the request with all its messages.
     fn whole(&self, tokens: Tokens, budget: Tokens) -> Option<PreparedRequest> {
         let body = self.request.splice(&[]).ok()?.into_owned();
-        Some(self.with_body(Some(body.into()), tokens, budget, self.max_output, &StoredHandles::default()))
+        Some(self.with_body(Some(body.into()), tokens, budget, &StoredHandles::default()))
     }
 
     /// Returns the result of a fold; the body is taken out of it.
     fn prepared(
         &self,
         state: &AppState,
+        known: &KnownFacts,
         applied: &mut FoldedRequest,
         budget: Tokens,
-        max_output: Option<Tokens>,
         stored: &StoredHandles,
     ) -> PreparedRequest {
-        let is_changed = applied.folded.is_some() || self.restored.is_some() || self.request.has_injected_tool();
+        let is_changed =
+            applied.folded.is_some() || self.session.restored.is_some() || self.request.has_injected_tool();
         let body = std::mem::take(&mut applied.body);
         PreparedRequest {
             sent_tokens: applied.tokens,
             fold_count: applied.pass_names().count() as u64,
-            summary_job: self.summary_job(state, applied, budget),
-            ..self.with_body(is_changed.then(|| body.into()), applied.raw_tokens, budget, max_output, stored)
+            summary_job: self.summary_job(state, known, applied, budget),
+            ..self.with_body(is_changed.then(|| body.into()), applied.raw_tokens, budget, stored)
         }
     }
 
@@ -427,14 +363,13 @@ impl FoldInputs<'_> {
         body: Option<Bytes>,
         tokens: Tokens,
         budget: Tokens,
-        max_output: Option<Tokens>,
         stored: &StoredHandles,
     ) -> PreparedRequest {
-        let Self { session, restored, .. } = self;
+        let Self { session, .. } = self;
         PreparedRequest {
             job: self.job.clone(),
             body,
-            unfolded_body: restored.clone().unwrap_or_else(|| self.job.body.clone()),
+            unfolded_body: session.restored.clone().unwrap_or_else(|| self.job.body.clone()),
             pending_sync: None,
             tool_offered: self.request.has_injected_tool(),
             reported_id: self.reported_id,
@@ -446,7 +381,7 @@ impl FoldInputs<'_> {
             sent_tokens: tokens,
             fold_count: 0,
             budget,
-            max_output,
+            max_output: self.limits.max_output,
             archive: session.archive.clone(),
             summary_job: None,
             tight: None,
@@ -457,17 +392,28 @@ impl FoldInputs<'_> {
         }
     }
 
-    fn choose_budget(&self, state: &AppState, refold: Option<Refold>, max_output: Option<Tokens>) -> BudgetChoice {
-        let (facts, lifetime) = (&self.session.facts, state.settings.timeouts.learned);
+    fn choose_budget(&self, state: &AppState, known: &KnownFacts, refold: Option<Refold>) -> BudgetChoice {
         let allowed = match refold {
-            Some(Refold::Stated) => self.model.stated_budget(max_output),
-            _ => self.model.budget(max_output).min(facts.ceiling(lifetime)),
+            Some(Refold::Stated) => self.limits.stated_tokens,
+            _ => self.allowed_tokens(state, known),
         };
         let learned = match refold {
             Some(Refold::WithBudget(budget)) => Some(budget),
             Some(Refold::WithSummary | Refold::Stated) | None => None,
         };
-        BudgetChoice::new(&facts.ledger(&self.prefixes), self.prefixes.len(), allowed, learned)
+        BudgetChoice::new(&known.ledger, self.prefixes.len(), allowed, learned)
+    }
+
+    /// Adopts the summary and the pins that apply from this request on.
+    fn adopt_facts(&self, state: &AppState, is_open: bool) -> KnownFacts {
+        let uses_summaries = state.settings.summary_mode != SummaryMode::Off && state.settings.mode == ProxyMode::Fold;
+        let pins = is_open.then(|| self.session_pins(state));
+        let adoption = Adoption {
+            summarized: uses_summaries.then_some(self.request.conversation().messages.as_slice()),
+            pins: pins.as_deref(),
+            is_open,
+        };
+        self.session.facts.adopt(&self.prefixes, &adoption)
     }
 
     /// Returns the pins of the session.
@@ -479,11 +425,15 @@ impl FoldInputs<'_> {
         })
     }
 
+    /// Returns the maximum tokens of the request: by its model, and by what the provider accepted of the conversation.
+    fn allowed_tokens(&self, state: &AppState, known: &KnownFacts) -> Tokens {
+        self.limits.tokens.min(known.ceiling(state.settings.timeouts.learned))
+    }
+
     /// Returns true if the budget is lower than the stated window allows.
     fn is_lowered(&self, state: &AppState) -> bool {
-        let max_output = self.max_output;
-        let ceiling = self.session.facts.ceiling(state.settings.timeouts.learned);
-        self.model.budget(max_output).min(ceiling) < self.model.stated_budget(max_output)
+        let known = self.session.facts.known(&self.prefixes, ProviderCache::Warm);
+        self.allowed_tokens(state, &known) < self.limits.stated_tokens
     }
 
     /// Returns the writer of originals. Without an archive nothing is folded whose original could not be restored; in
@@ -514,12 +464,7 @@ impl FoldInputs<'_> {
         if self.job.purpose != EndpointPurpose::Turn || self.job.history == HistoryView::Model {
             return None;
         }
-        let Self { session, job, model, prefixes, .. } = self;
-        let name = session.name.clone();
-        let log = state.activity.get(job.tenant.key.0, job.tenant.archive.as_ref());
-        let known = log.known_session(&name);
-        let (messages, tools_hash) = known.unwrap_or_default();
-        let known = KnownSession { is_new: known.is_none(), messages, tools_hash };
+        let Self { session, job, model, prefixes, request, .. } = self;
         let is_folded = state.settings.mode == ProxyMode::Fold;
         let limits = WindowLimits {
             meter: &model.meter,
@@ -529,57 +474,82 @@ impl FoldInputs<'_> {
             is_folded,
         };
         let body = prepared.body.as_ref().filter(|_| is_folded).unwrap_or(&job.body);
-        let request = &self.request;
         let source = FactSource { request, applied, prefixes, crease, from_scratch, limits, body };
-        Some(Arc::new(RequestFacts::gather(name, known, source)))
+        let log = state.activity.get(job.tenant.key.0, job.tenant.archive.as_ref());
+        Some(Arc::new(RequestFacts::gather(session.name.clone(), log.known_session(&session.name), source)))
     }
 
-    /// Reports new folds and a crease that was made for this request. Returns the crease, if there is one. Earlier creases
-    /// were reported when they were made, and kept decisions are not reported again.
-    fn report_folds(
-        &self,
-        state: &AppState,
-        applied: &FoldedRequest,
-        is_open: bool,
-        from_scratch: bool,
-    ) -> Option<Crease> {
-        let (session, creases) = (&self.session, applied.creases());
-        let crease = creases.last().filter(|crease| crease.request_point == self.prefixes.len() && is_open);
-        if crease.is_some() || from_scratch && !creases.is_empty() {
-            session.facts.persist_budgets(&self.prefixes);
+    /// Returns the crease that was made for this request, if there is one. Earlier creases were recorded when they were
+    /// made, and kept decisions are not recorded again.
+    fn new_crease(&self, applied: &FoldedRequest, is_open: bool) -> Option<Crease> {
+        let newest = applied.creases().last();
+        newest.filter(|crease| crease.request_point == self.prefixes.len() && is_open).cloned()
+    }
+
+    fn recorded_session(&self) -> RecordedSession<'_> {
+        let IdentifiedSession { name, model_name, archive, .. } = &self.session;
+        RecordedSession { name, model: model_name, archive: archive.as_ref() }
+    }
+
+    /// Counts new folds, and what a crease would cost in observe mode.
+    fn count_folds(&self, state: &AppState, new_folds: &FoldCounts, crease: Option<&Crease>) {
+        if let Some(crease) = crease.filter(|_| state.settings.mode == ProxyMode::Observe) {
+            let upstream = state.settings.upstreams.get(self.model.family);
+            state.metrics.would_crease_cost_usd.inc_by(self.model.dollars(crease.rewrite_cost as f64, upstream));
         }
-        if let Some(crease) = crease {
-            let names = (session.name.as_str(), session.model_name.as_str());
-            record_crease(&state.metrics, session.archive.as_ref(), names, crease);
-            if state.settings.mode == ProxyMode::Observe {
-                let cost =
-                    self.model.dollars(crease.rewrite_cost as f64, state.settings.upstreams.get(self.model.family));
-                state.metrics.would_crease_cost_usd.inc_by(cost);
-            }
-        }
-        for (pass, count) in session.facts.count_new_folds(applied.pass_names()) {
+        for (&pass, &count) in new_folds {
             state.metrics.folds.get_or_create(&PassLabels { pass }).inc_by(count);
         }
-        crease.cloned()
     }
 
     /// Returns the summary job that is due, if any.
-    fn summary_job(&self, state: &AppState, applied: &FoldedRequest, budget: Tokens) -> Option<Arc<SummaryJob>> {
-        let Self { request, prefixes, model, profile, session, .. } = self;
-        let (settings, facts) = (&state.settings, &session.facts);
-        let archive = session.archive.clone()?;
-        is_summary_due(settings, facts, prefixes, applied.creases(), applied.tokens, budget).then(|| {
-            Arc::new(SummaryJob {
-                conversation: request.conversation().clone().into_owned(),
-                prefixes: prefixes.clone(),
-                facts: facts.clone(),
-                profile: profile.clone(),
-                meter: model.meter.clone(),
-                budget,
-                target_ratio: target_ratio(&settings.policy),
-                archive: Some(archive),
-            })
-        })
+    fn summary_job(
+        &self,
+        state: &AppState,
+        known: &KnownFacts,
+        applied: &FoldedRequest,
+        budget: Tokens,
+    ) -> Option<Arc<SummaryJob>> {
+        let source = SummarySource {
+            conversation: self.request.conversation(),
+            prefixes: &self.prefixes,
+            facts: &self.session.facts,
+            known,
+            profile: &self.profile,
+            meter: &self.model.meter,
+            creases: applied.creases(),
+            sent: applied.tokens,
+            budget,
+            archive: self.session.archive.as_ref(),
+        };
+        SummaryJob::if_due(&source, &state.settings).map(Arc::new)
+    }
+}
+
+/// The budget of a request.
+struct BudgetChoice {
+    tokens: Tokens,
+    /// Request point from which it applies, unless the ledger contains it already.
+    from: Option<usize>,
+    /// True if the conversation had another budget before.
+    is_changed: bool,
+}
+
+impl BudgetChoice {
+    /// Chooses the budget of a request after `len` messages: the conversation's current one, unless `allowed` clearly
+    /// differs from it. `learned` is the budget after a refusal.
+    fn new(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>) -> Self {
+        let allowed = allowed.min(learned.unwrap_or(Tokens::MAX));
+        let Some((_, &current)) = ledger.budgets.last_key_value() else {
+            return Self { tokens: allowed, from: Some(0), is_changed: false };
+        };
+        let is_refused = learned.is_some_and(|learned| learned < current);
+        let ratio_changed = (allowed as f64) < current as f64 * BUDGET_DROP_RATIO
+            || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
+        match is_refused || ratio_changed {
+            true => Self { tokens: allowed, from: Some(len), is_changed: true },
+            false => Self { tokens: current, from: None, is_changed: false },
+        }
     }
 }
 
@@ -612,7 +582,7 @@ mod tests {
                 family: Format::OpenAiChat.dialect().family,
                 tenant: state.tenants.identify(&headers).unwrap(),
                 session: None,
-                client: String::new(),
+                user_agent: String::new(),
                 body: body(turns),
                 history: HistoryView::Client,
             })

@@ -38,10 +38,10 @@ pub(crate) struct RequestFacts {
 
 /// Facts that were recorded of the session before.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct KnownSession {
-    pub(crate) is_new: bool,
-    pub(crate) messages: usize,
-    pub(crate) tools_hash: u64,
+struct KnownSession {
+    is_new: bool,
+    messages: usize,
+    tools_hash: u64,
 }
 
 /// The tokens of a request, and what limits them.
@@ -71,8 +71,11 @@ pub(crate) struct FactSource<'f, 'r> {
 }
 
 impl RequestFacts {
-    /// Gathers the facts of a request of a session.
-    pub(crate) fn gather(session: String, known: KnownSession, source: FactSource<'_, '_>) -> Self {
+    /// Gathers the facts of a request of a session. `recorded` are the messages of its last request and the hash of its
+    /// tools; none if the session is new.
+    pub(crate) fn gather(session: String, recorded: Option<(usize, u64)>, source: FactSource<'_, '_>) -> Self {
+        let (messages, tools_hash) = recorded.unwrap_or_default();
+        let known = KnownSession { is_new: recorded.is_none(), messages, tools_hash };
         let FactSource { request, applied, prefixes, crease, from_scratch, limits, body } = source;
         let messages = &request.conversation().messages;
         let (tools_hash, tools) = tool_weights(request, limits.meter, known);

@@ -1,7 +1,8 @@
 //! The facts that the renderings of a conversation depend on, besides the conversation itself.
 //!
 //! They are written to the archive's ledger before a rendering that depends on them is sent, so that a restart and
-//! another proxy compute the same bytes.
+//! another proxy compute the same bytes. A request reads them once ([`SessionFacts::known`]), adopts what applies from it
+//! on ([`SessionFacts::adopt`]), and records what its fold decided ([`SessionFacts::record_fold`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +12,11 @@ use foldline::engine::{PinPatterns, PrefixSummary};
 use foldline::tokens::Tokens;
 use foldline::wire::HiddenRound;
 use foldline::{Handle, Ledger, Message};
-use foldline_archive::TenantArchive;
+use foldline_archive::{LedgerFact, TenantArchive};
 use foldline_summarize::{ModelSpend, PreparedSummary};
 
 use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::session_pins::newest_pins;
 
 /// Returns the archive's session name of a conversation whose client sends none.
 pub(crate) fn session_name(root: u128) -> String {
@@ -33,25 +33,80 @@ pub(crate) struct SessionFacts {
     fold_counts: Mutex<FoldCounts>,
     /// True if the unfold tool is part of the conversation; `None` before the first request with tools.
     has_tool: Mutex<Option<bool>>,
-    /// Originals that the model read in hidden rounds, and the prompt tokens of the rounds before the last.
-    unfolds: Mutex<(u64, Tokens)>,
+    unfolds: Mutex<UnfoldTotals>,
     /// The budget of a retry that succeeded after a refusal, and its time.
     ceiling: Mutex<Option<(Tokens, Instant)>>,
     /// Pins of the session when the facts were read.
     recorded_pins: PinPatterns,
 }
 
+/// What the model read in hidden rounds of a conversation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UnfoldTotals {
+    /// Originals.
+    pub(crate) count: u64,
+    /// Prompt tokens of the rounds before the last of each response.
+    pub(crate) tokens: Tokens,
+}
+
+impl UnfoldTotals {
+    fn add(&mut self, count: u64, tokens: Tokens) {
+        self.count += count;
+        self.tokens += tokens;
+    }
+}
+
 /// Progress and cost of the summaries of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
-struct SummaryProgress {
+pub(crate) struct SummaryProgress {
     /// Number of messages when the last summary was started, and whether it is still being written.
-    last_started_len: usize,
-    in_progress: bool,
+    pub(crate) last_started_len: usize,
+    pub(crate) in_progress: bool,
     cost: ModelSpend,
 }
 
 /// Number of folds by pass.
 pub(crate) type FoldCounts = HashMap<&'static str, u64>;
+
+/// The facts about a conversation at one of its requests.
+pub(crate) struct KnownFacts {
+    /// Facts for the engine.
+    pub(crate) ledger: Ledger,
+    /// Rounds hidden from the client, for each response to a request point.
+    pub(crate) hidden_rounds: Vec<(usize, Vec<Arc<[HiddenRound]>>)>,
+    /// Summary of the longest prefix, and whether a request has adopted it.
+    pub(crate) newest_summary: Option<Arc<PreparedSummary>>,
+    pub(crate) is_summary_adopted: bool,
+    pub(crate) summary_progress: SummaryProgress,
+    /// The budget of a retry that succeeded after a refusal, and its time.
+    ceiling: Option<(Tokens, Instant)>,
+}
+
+impl KnownFacts {
+    /// Returns the budget that the conversation keeps after a refusal, until `lifetime` has passed.
+    pub(crate) fn ceiling(&self, lifetime: Duration) -> Tokens {
+        self.ceiling.filter(|(_, since)| since.elapsed() < lifetime).map_or(Tokens::MAX, |(budget, _)| budget)
+    }
+}
+
+/// The state of the provider's prompt cache when a request arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProviderCache {
+    /// It has the conversation's prefix, or nothing is known about it.
+    Warm,
+    /// It expired since the last request.
+    Cold,
+}
+
+/// Facts that a request adopts before it is folded.
+pub(crate) struct Adoption<'a> {
+    /// The messages, if the newest summary is adopted where it matches them.
+    pub(crate) summarized: Option<&'a [Message<'a>]>,
+    /// The pins of the session, if they apply from this request on.
+    pub(crate) pins: Option<&'a PinPatterns>,
+    /// True if a summary is adopted from this request on; false if after it, because the request was decided before.
+    pub(crate) is_open: bool,
+}
 
 /// The facts about one prefix of a conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,6 +134,8 @@ const ADOPTED_SUMMARY_KIND: &str = "adopted_summary";
 const HANDLES_KIND: &str = "handles";
 const TOOL_KIND: &str = "tool";
 const ADOPTED_PINS_KIND: &str = "adopted_pins";
+/// Pins that a user set; the newest fact of a session counts.
+pub(crate) const SESSION_PINS_KIND: &str = "session_pins";
 /// Bytes of the prefix hash at the start of each fingerprint.
 const PREFIX_HASH_BYTES: usize = size_of::<u128>();
 
@@ -109,9 +166,9 @@ impl SessionFacts {
                 _ => {}
             }
         }
-        let spent = by_prefix.values().filter_map(|fact| fact.summary.as_ref());
-        let spent = spent.fold(ModelSpend::default(), |sum, summary| sum.plus(summary.spent));
-        let progress = Mutex::new(SummaryProgress { cost: spent, ..SummaryProgress::default() });
+        let spent = by_prefix.values().filter_map(|fact| Some(fact.summary.as_ref()?.spent));
+        let cost = spent.reduce(ModelSpend::plus).unwrap_or_default();
+        let progress = Mutex::new(SummaryProgress { cost, ..SummaryProgress::default() });
         Self {
             by_prefix: Mutex::new(by_prefix),
             archive,
@@ -129,8 +186,54 @@ impl SessionFacts {
         self.recorded_pins.clone()
     }
 
+    /// Returns the facts about a conversation. A cold cache is recorded first, because it is one of them.
+    pub(crate) fn known(&self, prefixes: &PrefixHashes, cache: ProviderCache) -> KnownFacts {
+        if cache == ProviderCache::Cold {
+            self.record_cold_cache(prefixes.full());
+        }
+        let newest_summary = self.latest_summary(prefixes);
+        let newest = newest_summary.as_ref().map(|summary| prefixes.prefix(summary.until()));
+        KnownFacts {
+            ledger: self.ledger(prefixes),
+            hidden_rounds: self.hidden_rounds(prefixes),
+            is_summary_adopted: newest.is_some_and(|summarized| self.is_adopted(summarized)),
+            newest_summary,
+            summary_progress: *self.progress(),
+            ceiling: *lock(&self.ceiling),
+        }
+    }
+
+    /// Records what a request adopts, before anything depends on it, and returns the facts with it.
+    pub(crate) fn adopt(&self, prefixes: &PrefixHashes, adoption: &Adoption<'_>) -> KnownFacts {
+        if let Some(messages) = adoption.summarized {
+            self.adopt_summary(prefixes, messages, adoption.is_open);
+        }
+        if let Some(pins) = adoption.pins {
+            self.adopt_pins(prefixes, pins);
+        }
+        self.known(prefixes, ProviderCache::Warm)
+    }
+
+    /// Records what a fold decided: the budget from a request point on, and which folds there are. Budgets are written to
+    /// the ledger if a crease depends on them. Returns how many folds of each pass are new.
+    pub(crate) fn record_fold(
+        &self,
+        prefixes: &PrefixHashes,
+        budget: Option<(usize, Tokens)>,
+        has_new_crease: bool,
+        passes: impl Iterator<Item = &'static str>,
+    ) -> FoldCounts {
+        if let Some((from, tokens)) = budget {
+            self.set_budget(prefixes.prefix(from), tokens);
+        }
+        if has_new_crease {
+            self.persist_budgets(prefixes);
+        }
+        self.count_new_folds(passes)
+    }
+
     /// Records that pins apply from this request on, if they differ from those that apply to its prefixes.
-    pub(crate) fn adopt_pins(&self, prefixes: &PrefixHashes, pins: &PinPatterns) {
+    fn adopt_pins(&self, prefixes: &PrefixHashes, pins: &PinPatterns) {
         if pins.is_empty() && self.by_prefix().values().all(|fact| fact.pins.is_none()) {
             return;
         }
@@ -148,10 +251,10 @@ impl SessionFacts {
 
     /// Returns how many folds of each pass are new to the conversation. Folds that are computed again, because a client
     /// edited its history, are not new.
-    pub(crate) fn count_new_folds(&self, passes: impl Iterator<Item = &'static str>) -> FoldCounts {
+    fn count_new_folds(&self, passes: impl Iterator<Item = &'static str>) -> FoldCounts {
         let mut new_folds = FoldCounts::new();
         passes.for_each(|pass| *new_folds.entry(pass).or_default() += 1);
-        let mut counts = self.fold_counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = lock(&self.fold_counts);
         for (pass, count) in &mut new_folds {
             let known = counts.entry(pass).or_default();
             let new = count.saturating_sub(*known);
@@ -162,7 +265,7 @@ impl SessionFacts {
     }
 
     /// Returns the ledger of this conversation for the engine.
-    pub(crate) fn ledger(&self, prefixes: &PrefixHashes) -> Ledger {
+    fn ledger(&self, prefixes: &PrefixHashes) -> Ledger {
         let by_prefix = self.by_prefix();
         let mut ledger = Ledger::default();
         if by_prefix.is_empty() {
@@ -189,7 +292,7 @@ impl SessionFacts {
     }
 
     /// Records a summary of a prefix. It is used from the request on that adopts it.
-    pub(crate) fn add_summary(&self, prefixes: &PrefixHashes, summary: PreparedSummary) {
+    fn add_summary(&self, prefixes: &PrefixHashes, summary: PreparedSummary) {
         let prefix = prefixes.prefix(summary.until());
         let fingerprint = [&prefix.to_le_bytes()[..], summary.fingerprint().as_bytes()].concat();
         self.write_fact(SUMMARY_KIND, &fingerprint, &serde_json::to_vec(&summary).unwrap_or_default());
@@ -199,7 +302,7 @@ impl SessionFacts {
     /// Adopts the latest summary, if it matches these messages and is not adopted yet: from this request on if `is_open`,
     /// otherwise after it. The adoption is recorded before anything depends on it, so that earlier requests are rendered
     /// the same.
-    pub(crate) fn adopt_summary(&self, prefixes: &PrefixHashes, messages: &[Message<'_>], is_open: bool) {
+    fn adopt_summary(&self, prefixes: &PrefixHashes, messages: &[Message<'_>], is_open: bool) {
         let Some(summary) = self.latest_summary(prefixes) else { return };
         let summarized = prefixes.prefix(summary.until());
         if self.is_adopted(summarized) || !summary.is_fresh(messages) {
@@ -215,24 +318,6 @@ impl SessionFacts {
     fn is_adopted(&self, summarized: u128) -> bool {
         let by_prefix = self.by_prefix();
         by_prefix.values().any(|fact| fact.adopted_summary == Some(summarized))
-    }
-
-    /// Returns true if there is a summary that no crease could use yet. `last_crease` is the request point of the last one.
-    pub(crate) fn has_unused_summary(&self, prefixes: &PrefixHashes, last_crease: usize) -> bool {
-        let Some(newest) = self.latest_summary(prefixes) else { return false };
-        match self.ledger(prefixes).summaries.last_key_value() {
-            Some((&from, adopted)) if adopted.until >= newest.until() => from >= last_crease,
-            _ => !self.is_adopted(prefixes.prefix(newest.until())),
-        }
-    }
-
-    /// Returns true if a summary may be started: none is being written, and the conversation has grown since the last one.
-    pub(crate) fn may_start_summary(&self, messages: usize, min_growth: usize) -> bool {
-        let progress = *self.progress();
-        !progress.in_progress
-            && (progress.last_started_len == 0
-                || messages >= progress.last_started_len + min_growth
-                || messages < progress.last_started_len)
     }
 
     /// Starts a summary, unless one is being written.
@@ -252,27 +337,21 @@ impl SessionFacts {
 
     /// Adds originals that the model read in hidden rounds, and the tokens that the rounds cost.
     pub(crate) fn add_unfolds(&self, count: u64, tokens: Tokens) {
-        let mut unfolds = self.unfolds.lock().unwrap_or_else(PoisonError::into_inner);
-        *unfolds = (unfolds.0 + count, unfolds.1 + tokens);
+        lock(&self.unfolds).add(count, tokens);
     }
 
-    /// Returns the originals that the model read in hidden rounds so far, and the tokens that the rounds cost.
-    pub(crate) fn unfolds(&self) -> (u64, Tokens) {
-        *self.unfolds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn add_summary_cost(&self, cost: ModelSpend) {
-        let mut progress = self.progress();
-        progress.cost = progress.cost.plus(cost);
+    /// Returns what the model read in hidden rounds so far.
+    pub(crate) fn unfolds(&self) -> UnfoldTotals {
+        *lock(&self.unfolds)
     }
 
     fn progress(&self) -> MutexGuard<'_, SummaryProgress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
 
     /// Returns the request points after which responses hid rounds from the client, with the hidden rounds of each
     /// response.
-    pub(crate) fn hidden_rounds(&self, prefixes: &PrefixHashes) -> Vec<(usize, Vec<Arc<[HiddenRound]>>)> {
+    fn hidden_rounds(&self, prefixes: &PrefixHashes) -> Vec<(usize, Vec<Arc<[HiddenRound]>>)> {
         let by_prefix = self.by_prefix();
         if by_prefix.is_empty() {
             return Vec::new();
@@ -295,11 +374,12 @@ impl SessionFacts {
     /// Returns whether the unfold tool is part of this conversation. `offered` decides at the first request with tools; from
     /// then on the list of tools never changes.
     pub(crate) fn has_tool(&self, offered: bool) -> bool {
-        let mut has_tool = self.has_tool.lock().unwrap_or_else(PoisonError::into_inner);
-        *has_tool.get_or_insert_with(|| {
+        let mut has_tool = lock(&self.has_tool);
+        if has_tool.is_none() {
             self.write_fact(TOOL_KIND, TOOL_KIND.as_bytes(), &[u8::from(offered)]);
-            offered
-        })
+            *has_tool = Some(offered);
+        }
+        *has_tool == Some(true)
     }
 
     /// Returns the originals that were folded in the history of a stored response.
@@ -319,13 +399,13 @@ impl SessionFacts {
     }
 
     /// Records that the provider's cache was cold at this prefix.
-    pub(crate) fn record_cold_cache(&self, prefix: u128) {
+    fn record_cold_cache(&self, prefix: u128) {
         self.update(prefix, |fact| fact.cold_cache = true);
         self.write_fact(COLD_CACHE_KIND, &prefix.to_le_bytes(), &[]);
     }
 
     /// Sets the budget from this prefix on.
-    pub(crate) fn set_budget(&self, prefix: u128, budget: Tokens) {
+    fn set_budget(&self, prefix: u128, budget: Tokens) {
         self.update(prefix, |fact| fact.budget = Some(budget));
     }
 
@@ -333,17 +413,11 @@ impl SessionFacts {
     pub(crate) fn hold_budget(&self, prefixes: &PrefixHashes, budget: Tokens) {
         self.set_budget(prefixes.full(), budget);
         self.persist_budgets(prefixes);
-        *self.ceiling.lock().unwrap_or_else(PoisonError::into_inner) = Some((budget, Instant::now()));
-    }
-
-    /// Returns the budget that the conversation keeps after a refusal, until `lifetime` has passed.
-    pub(crate) fn ceiling(&self, lifetime: Duration) -> Tokens {
-        let ceiling = *self.ceiling.lock().unwrap_or_else(PoisonError::into_inner);
-        ceiling.filter(|(_, since)| since.elapsed() < lifetime).map_or(Tokens::MAX, |(budget, _)| budget)
+        *lock(&self.ceiling) = Some((budget, Instant::now()));
     }
 
     /// Writes the budgets to the ledger: from now on a rendering depends on them.
-    pub(crate) fn persist_budgets(&self, prefixes: &PrefixHashes) {
+    fn persist_budgets(&self, prefixes: &PrefixHashes) {
         let budgets = self.ledger(prefixes).budgets;
         for (at, budget) in budgets {
             self.write_fact(BUDGET_KIND, &prefixes.prefix(at).to_le_bytes(), &budget.to_le_bytes());
@@ -351,7 +425,7 @@ impl SessionFacts {
     }
 
     fn by_prefix(&self) -> MutexGuard<'_, HashMap<u128, PrefixFacts>> {
-        self.by_prefix.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_prefix)
     }
 
     fn update(&self, prefix: u128, change: impl FnOnce(&mut PrefixFacts)) {
@@ -367,8 +441,31 @@ impl SessionFacts {
     }
 }
 
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the newest pins among the facts of a session. Fingerprints are times, so the greatest is the newest.
+pub(crate) fn newest_pins(facts: &[LedgerFact]) -> PinPatterns {
+    let pins = facts.iter().filter(|fact| fact.kind == SESSION_PINS_KIND);
+    let newest = pins.max_by(|one, other| one.fingerprint.cmp(&other.fingerprint));
+    newest.and_then(|fact| serde_json::from_slice(&fact.payload).ok()).unwrap_or_default()
+}
+
 /// Marks a summary as being written until it is dropped.
 pub(crate) struct SummaryGuard(Arc<SessionFacts>);
+
+impl SummaryGuard {
+    /// Records the cost of the summary, and the summary if there is one.
+    pub(crate) fn finish_summary(self, prefixes: &PrefixHashes, cost: ModelSpend, summary: Option<PreparedSummary>) {
+        let mut progress = self.0.progress();
+        progress.cost = progress.cost.plus(cost);
+        drop(progress);
+        if let Some(summary) = summary {
+            self.0.add_summary(prefixes, summary);
+        }
+    }
+}
 
 impl Drop for SummaryGuard {
     fn drop(&mut self) {

@@ -6,14 +6,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldline::engine::PinPatterns;
-use foldline_archive::{LedgerFact, TenantArchive};
+use foldline_archive::TenantArchive;
 
 use crate::activity::now_millis;
+use crate::proxy::fold::session_facts::{SESSION_PINS_KIND, newest_pins};
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
-
-/// Kind of the fact in the archive's ledger; the newest one of a session counts.
-const PINS_KIND: &str = "session_pins";
 
 /// Pins of the sessions in memory.
 pub(crate) struct SessionPins {
@@ -52,7 +50,7 @@ impl SessionPins {
     ) -> Result<(), foldline_archive::Error> {
         if let Some(archive) = archive {
             let payload = serde_json::to_vec(&pins).unwrap_or_default();
-            archive.write_fact(PINS_KIND, &now_millis().to_be_bytes(), &payload)?;
+            archive.write_fact(SESSION_PINS_KIND, &now_millis().to_be_bytes(), &payload)?;
         }
         self.cached().insert(session_key(tenant, session), Arc::new(pins), self.capacity);
         Ok(())
@@ -70,11 +68,4 @@ fn session_key(tenant: TenantKey, session: &str) -> u128 {
 /// Reads the pins of a session from its part of the archive.
 pub(crate) fn read_pins(archive: Option<&TenantArchive>) -> PinPatterns {
     newest_pins(&archive.and_then(|archive| archive.facts().ok()).unwrap_or_default())
-}
-
-/// Returns the newest pins among the facts of a session. Fingerprints are times, so the greatest is the newest.
-pub(crate) fn newest_pins(facts: &[LedgerFact]) -> PinPatterns {
-    let pins = facts.iter().filter(|fact| fact.kind == PINS_KIND);
-    let newest = pins.max_by(|one, other| one.fingerprint.cmp(&other.fingerprint));
-    newest.and_then(|fact| serde_json::from_slice(&fact.payload).ok()).unwrap_or_default()
 }

@@ -20,7 +20,8 @@ use foldline_summarize::{
 use hyper::{HeaderMap, Uri};
 
 use crate::proxy::admin::metrics;
-use crate::proxy::fold::prepare::PreparedRequest;
+use crate::proxy::fold::prepared::PreparedRequest;
+use crate::proxy::fold::session_facts::SummaryGuard;
 use crate::proxy::fold::summary_job::SummaryJob;
 use crate::proxy::settings::SummaryMode;
 use crate::proxy::state::AppState;
@@ -74,15 +75,15 @@ pub(crate) async fn summarize_if_due(
     let (shared, runtime) = (state.clone(), tokio::runtime::Handle::current());
     // Parsing a long conversation takes a while; requests must not wait for it.
     let written = tokio::task::spawn_blocking(move || {
-        let written = runtime.block_on(write_summary(&shared, &due, &summarizer));
-        drop((guard, permit));
+        let written = runtime.block_on(write_summary(&shared, &due, guard, &summarizer));
+        drop(permit);
         written
     });
     waits && written.await.unwrap_or(false)
 }
 
 /// Writes a summary. Returns true if one was accepted.
-async fn write_summary(state: &AppState, due: &SummaryJob, summarizer: &Summarizer) -> bool {
+async fn write_summary(state: &AppState, due: &SummaryJob, guard: SummaryGuard, summarizer: &Summarizer) -> bool {
     let (messages, model) = (due.conversation.messages.len(), summarizer.root_model().info().name.clone());
     let earlier = due.facts.latest_summary(&due.prefixes);
     let enforce = EnforceOptions {
@@ -96,20 +97,21 @@ async fn write_summary(state: &AppState, due: &SummaryJob, summarizer: &Summariz
     };
     let PrepareResult { prepared, outcome, spent, .. } =
         prepare_summary(&due.conversation, &enforce, earlier.as_deref(), &|_| ()).await;
-    due.facts.add_summary_cost(spent);
     record_summary_metrics(state, outcome.as_ref(), &spent);
     let (input, output, dollars) = (spent.usage.input, spent.usage.output, spent.dollars);
-    let Some(prepared) = prepared else {
-        tracing::info!(model, input, output, dollars, "no usable summary was written");
-        return false;
-    };
-    tracing::info!(model, messages = prepared.until(), input, output, dollars, "summarized older rounds");
-    if let (Some(archive), Ok(payload)) = (&due.archive, serde_json::to_vec(&spent)) {
-        // The journal is informational; nothing depends on it.
-        let _ = archive.append_event("summarized", &payload);
+    match &prepared {
+        None => tracing::info!(model, input, output, dollars, "no usable summary was written"),
+        Some(summary) => {
+            tracing::info!(model, messages = summary.until(), input, output, dollars, "summarized older rounds");
+            if let (Some(archive), Ok(payload)) = (&due.archive, serde_json::to_vec(&spent)) {
+                // The journal is informational; nothing depends on it.
+                let _ = archive.append_event("summarized", &payload);
+            }
+        }
     }
-    due.facts.add_summary(&due.prefixes, prepared);
-    true
+    let is_written = prepared.is_some();
+    guard.finish_summary(&due.prefixes, spent, prepared);
+    is_written
 }
 
 fn record_summary_metrics(state: &AppState, outcome: Option<&SummaryOutcome>, spent: &ModelSpend) {
@@ -130,10 +132,4 @@ fn record_summary_metrics(state: &AppState, outcome: Option<&SummaryOutcome>, sp
 fn model_info(model: &UpstreamModel, name: String) -> ModelInfo {
     let window = model.budget(Some(0)).min(SUMMARY_WINDOW_TOKENS);
     ModelInfo { name, window, meter: model.meter.clone(), prices: model.prices, tool_style: ToolStyle::Calls }
-}
-
-/// Formats the cost of a conversation's summaries as a response header: tokens and dollars.
-pub(crate) fn summary_header(spent: &ModelSpend) -> Option<String> {
-    let tokens = spent.usage.input.saturating_add(spent.usage.output);
-    (tokens > 0).then(|| format!("{tokens},{:.6}", spent.dollars))
 }

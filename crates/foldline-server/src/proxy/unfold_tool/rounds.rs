@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use bytes::Bytes;
 use foldline::Handle;
 use foldline::wire::{
@@ -15,11 +16,11 @@ use foldline::wire::{
 };
 use hyper::{HeaderMap, StatusCode};
 
-use crate::proxy::downstream::channel_body::BodySender;
+use crate::proxy::downstream::channel_body::{BodySender, piped_once_begun};
 use crate::proxy::downstream::client_stream::{ClientGone, ClientStream};
-use crate::proxy::fold::hidden_history::HiddenRoundsLog;
-use crate::proxy::fold::job::{FoldJob, HistoryView};
-use crate::proxy::fold::prepare::{PreparedRequest, prepare};
+use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView};
+use crate::proxy::fold::prepare::prepare;
+use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
@@ -38,7 +39,7 @@ const MAX_SERVED_CALLS: usize = 32;
 const MAX_ROUNDS: u32 = 8;
 
 /// The rounds of one response.
-pub(crate) struct UnfoldRounds {
+struct UnfoldRounds {
     state: Arc<AppState>,
     format: Format,
     /// The current round: the complete conversation with its folded form, and the request.
@@ -66,7 +67,7 @@ pub(crate) enum RoundFailure {
 }
 
 impl RoundFailure {
-    pub(crate) fn fault(message: impl Into<String>) -> Self {
+    fn fault(message: impl Into<String>) -> Self {
         RoundFailure::Fault(StatusCode::BAD_GATEWAY, message.into())
     }
 
@@ -99,8 +100,40 @@ impl From<RoundFailure> for Interruption {
     }
 }
 
+/// The body of a response in several rounds.
+pub(crate) struct RoundsBody {
+    pub(crate) body: Body,
+    /// False if the body is a stream, which goes on.
+    pub(crate) is_complete: bool,
+}
+
+/// Runs all rounds of a response whose first round has started. Returns its body, of a stream when it has begun, or why
+/// there is none. `on_end` is called with the usage when the last round has ended.
+pub(crate) async fn run_rounds(
+    state: Arc<AppState>,
+    prepared: PreparedRequest,
+    request: UpstreamRequest,
+    mut head: ResponseHead,
+    on_end: impl FnOnce(MaybeUsage) + Send + 'static,
+) -> Result<RoundsBody, RoundFailure> {
+    let rounds = UnfoldRounds::new(state, prepared, request);
+    if matches!(head.remaining, RemainingBody::Complete) && head.chunks.len() == 1 && !head.is_event_stream() {
+        let (replied, usage) = rounds.run_buffered(head.chunks.pop().unwrap_or_default()).await;
+        on_end(usage);
+        return replied.map(|body| RoundsBody { body: Body::from(body), is_complete: true });
+    }
+    let body = piped_once_begun(|client| async move {
+        let (failure, usage) = rounds.run_streamed(head, client).await;
+        on_end(usage);
+        failure
+    });
+    let unknown = || RoundFailure::fault("the response could not be continued");
+    let body = body.await.map_err(|failure| failure.unwrap_or_else(unknown))?;
+    Ok(RoundsBody { body, is_complete: false })
+}
+
 impl UnfoldRounds {
-    pub(crate) fn new(state: Arc<AppState>, prepared: PreparedRequest, request: UpstreamRequest) -> Self {
+    fn new(state: Arc<AppState>, prepared: PreparedRequest, request: UpstreamRequest) -> Self {
         let recorder = prepared.hidden_rounds.clone();
         let retries = RetryBudget::new(ClientView::Nothing);
         Self {
@@ -119,7 +152,7 @@ impl UnfoldRounds {
 
     /// Runs all rounds of a response that is not streamed. Returns the body for the client, or why there is none, and the
     /// usage.
-    pub(crate) async fn run_buffered(mut self, mut body: Bytes) -> (Result<Bytes, RoundFailure>, MaybeUsage) {
+    async fn run_buffered(mut self, mut body: Bytes) -> (Result<Bytes, RoundFailure>, MaybeUsage) {
         let splicer = BodySplicer::new(self.format, UNFOLD_TOOL.name).with_max_rounds(MAX_ROUNDS);
         let mut splicer = splicer.with_reported_id(self.prepared.reported_id);
         loop {
@@ -145,11 +178,7 @@ impl UnfoldRounds {
     }
 
     /// Runs all rounds of a streamed response. Returns the failure if nothing was sent to the client, and the usage.
-    pub(crate) async fn run_streamed(
-        mut self,
-        head: ResponseHead,
-        client: BodySender,
-    ) -> (Option<RoundFailure>, MaybeUsage) {
+    async fn run_streamed(mut self, head: ResponseHead, client: BodySender) -> (Option<RoundFailure>, MaybeUsage) {
         let splicer = StreamSplicer::new(self.format, UNFOLD_TOOL.name).with_max_rounds(MAX_ROUNDS);
         let mut splicer = splicer.with_reported_id(self.prepared.reported_id);
         let mut client = ClientStream::new(client, self.state.settings.timeouts.keep_alive);

@@ -18,10 +18,7 @@ const MAX_WAIT: Duration = Duration::from_secs(32);
 pub(crate) struct RetryBudget {
     attempts: u32,
     started_at: Instant,
-    /// Maximum requests for the round, including the first.
-    max_attempts: u32,
-    /// Maximum time from the first to the last request of the round.
-    time_limit: Duration,
+    view: ClientView,
 }
 
 /// What the client has received of a response when one of its rounds fails.
@@ -35,12 +32,16 @@ pub(crate) enum ClientView {
 
 impl RetryBudget {
     pub(crate) fn new(view: ClientView) -> Self {
-        let (max_attempts, time_limit) = match view {
+        Self { attempts: 1, started_at: Instant::now(), view }
+    }
+
+    /// Returns the maximum requests for the round, including the first, and the maximum time from the first to the last.
+    fn limits(&self) -> (u32, Duration) {
+        match self.view {
             ClientView::Nothing => (3, Duration::from_secs(30)),
             // As many as Claude Code makes by itself.
             ClientView::Output => (11, Duration::from_secs(300)),
-        };
-        Self { attempts: 1, started_at: Instant::now(), max_attempts, time_limit }
+        }
     }
 
     /// Returns the wait before the next attempt; none if the provider forbids one or the budget is exhausted.
@@ -48,8 +49,9 @@ impl RetryBudget {
         let forbidden = headers.get("x-should-retry").is_some_and(|value| value == "false");
         let own_wait = MAX_WAIT.min(FIRST_WAIT * 2u32.pow(self.attempts - 1));
         let wait = requested_wait(headers).unwrap_or(own_wait);
-        let is_in_time = self.started_at.elapsed() + wait <= self.time_limit;
-        let allowed = self.attempts < self.max_attempts && is_in_time && !forbidden;
+        let (max_attempts, time_limit) = self.limits();
+        let is_in_time = self.started_at.elapsed() + wait <= time_limit;
+        let allowed = self.attempts < max_attempts && is_in_time && !forbidden;
         self.attempts += u32::from(allowed);
         allowed.then_some(wait)
     }

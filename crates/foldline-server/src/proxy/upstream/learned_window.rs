@@ -15,7 +15,7 @@
 use std::time::{Duration, Instant};
 
 use foldline::tokens::{Calibration, CalibrationFit, CountExactness, Tokens};
-use foldline::wire::{LimitScope, OverflowEvidence};
+use foldline::wire::LimitScope;
 use serde::Serialize;
 
 /// Prompts below this size are not compared with low counts.
@@ -40,6 +40,14 @@ pub(crate) struct LearnedWindow {
     pub(crate) learned_at: Instant,
 }
 
+impl LearnedWindow {
+    /// Returns the window that a server reports.
+    pub(crate) fn reported(tokens: Tokens) -> Self {
+        let evidence = WindowEvidence::ServerReport;
+        Self { tokens, bounds: LimitScope::Window, evidence, learned_at: Instant::now() }
+    }
+}
+
 /// The evidence for a learned window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -54,17 +62,6 @@ pub(crate) enum WindowEvidence {
     ServerReport,
 }
 
-impl WindowEvidence {
-    /// Returns the evidence for a window that an overflow provides; none if it proves nothing.
-    pub(crate) fn from_overflow(evidence: OverflowEvidence) -> Option<Self> {
-        match evidence {
-            OverflowEvidence::Code => Some(Self::ErrorCode),
-            OverflowEvidence::Message => Some(Self::ErrorMessage),
-            _ => None,
-        }
-    }
-}
-
 /// The meaning of a count that a server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CountVerdict {
@@ -74,6 +71,16 @@ pub(crate) enum CountVerdict {
     Implausible { first: bool },
     /// The server truncates prompts; this is its window.
     Truncated(Tokens),
+}
+
+/// Facts about a model by which reported counts are judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountRules {
+    pub(crate) exactness: CountExactness,
+    /// True if the user set the window: then none is inferred.
+    pub(crate) is_window_set: bool,
+    /// Lifetime of a learned window.
+    pub(crate) lifetime: Duration,
 }
 
 /// Our count of a prompt, and the count that the server reported for it.
@@ -95,7 +102,7 @@ enum CountShape {
 
 /// The last query to the server for its window.
 #[derive(Clone, Copy, Debug)]
-struct AskedServer {
+struct WindowQuery {
     at: Instant,
     /// A count was suspicious since the query.
     suspected: bool,
@@ -117,7 +124,7 @@ pub(crate) struct LearnedFacts {
     suspect: Option<CountPair>,
     /// Largest plausible count, and its time.
     largest: Option<(Tokens, Instant)>,
-    asked: Option<AskedServer>,
+    queried: Option<WindowQuery>,
     warned: bool,
 }
 
@@ -155,15 +162,14 @@ impl LearnedFacts {
         self.revealed.take_if(|window| window.evidence != WindowEvidence::ConstantCount && window.tokens < least)
     }
 
-    /// Compares a reported count with ours. `window_is_set` if the user set the window: then none is inferred.
+    /// Compares a reported count with ours.
     pub(crate) fn compare(
         &mut self,
         (ours, reported): (Tokens, Tokens),
-        exactness: CountExactness,
-        window_is_set: bool,
+        rules: CountRules,
         now: Instant,
-        lifetime: Duration,
     ) -> CountVerdict {
+        let CountRules { exactness, is_window_set, lifetime } = rules;
         let pair = CountPair { ours, reported };
         let least = self.min_reported(ours, exactness);
         if reported as f64 >= least as f64 * SUSPICIOUS_SHARE {
@@ -187,7 +193,7 @@ impl LearnedFacts {
         match earlier.shape(pair) {
             CountShape::TooClose => {}
             CountShape::Constant => {
-                let stated = window_is_set || self.reported.is_some() || self.revealed(now, lifetime).is_some();
+                let stated = is_window_set || self.reported.is_some() || self.revealed(now, lifetime).is_some();
                 let seen = self.largest.filter(|(_, at)| now - *at < lifetime).map_or(0, |(largest, _)| largest);
                 if let Some(tokens) = truncated_window(reported, seen, least).filter(|_| !stated) {
                     self.suspect = None;
@@ -209,18 +215,18 @@ impl LearnedFacts {
     /// Returns true if the server has to be queried for its window now: at first, again after a suspicious count, and when
     /// the last report is old. The caller must then query it.
     pub(crate) fn claim_query(&mut self, now: Instant, lifetime: Duration) -> bool {
-        match &mut self.asked {
-            Some(asked) if now.duration_since(asked.at) < lifetime => std::mem::take(&mut asked.again),
+        match &mut self.queried {
+            Some(queried) if now.duration_since(queried.at) < lifetime => std::mem::take(&mut queried.again),
             _ => {
-                self.asked = Some(AskedServer { at: now, suspected: false, again: false });
+                self.queried = Some(WindowQuery { at: now, suspected: false, again: false });
                 true
             }
         }
     }
 
     fn request_query(&mut self) {
-        if let Some(asked) = self.asked.as_mut().filter(|asked| !asked.suspected) {
-            (asked.suspected, asked.again) = (true, true);
+        if let Some(queried) = self.queried.as_mut().filter(|queried| !queried.suspected) {
+            (queried.suspected, queried.again) = (true, true);
         }
     }
 
@@ -277,7 +283,8 @@ mod tests {
     /// Compares counts of a growing prompt and returns the verdicts.
     fn verdicts(facts: &mut LearnedFacts, exactness: CountExactness, pairs: &[(Tokens, Tokens)]) -> Vec<CountVerdict> {
         let now = Instant::now();
-        pairs.iter().map(|&pair| facts.compare(pair, exactness, false, now, LIFETIME)).collect()
+        let rules = CountRules { exactness, is_window_set: false, lifetime: LIFETIME };
+        pairs.iter().map(|&pair| facts.compare(pair, rules, now)).collect()
     }
 
     fn window(facts: &LearnedFacts) -> Option<Tokens> {

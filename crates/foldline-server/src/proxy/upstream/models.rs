@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldline::tokens::{Budget, CountCache, CountExactness, Tokens};
-use foldline::wire::{ApiFamily, ContextOverflow, LearnedLimit, LimitScope, ReportedTokens, Request};
+use foldline::wire::{ApiFamily, ContextOverflow, LearnedLimit, LimitScope, OverflowEvidence, ReportedTokens, Request};
 use foldline::{Meter, ModelTable, Prices};
 
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
 use crate::proxy::settings::UpstreamUrl;
-use crate::proxy::upstream::learned_window::{CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
+use crate::proxy::upstream::learned_window::{CountRules, CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
 
 /// Maximum tenants whose models are cached; the least recently used is evicted.
 const MAX_TENANTS: usize = 512;
@@ -51,6 +51,17 @@ pub(crate) struct ModelWindow {
     pub(crate) model: String,
     pub(crate) family: &'static ApiFamily,
     pub(crate) window: LearnedWindow,
+}
+
+/// The tokens of a prompt that a model accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PromptLimits {
+    /// Tokens reserved for the response; none for the default.
+    pub(crate) max_output: Option<Tokens>,
+    /// Maximum tokens by our count.
+    pub(crate) tokens: Tokens,
+    /// Maximum tokens if windows learned from errors and counts are ignored.
+    pub(crate) stated_tokens: Tokens,
 }
 
 /// Factor by which a prompt is reduced that was refused without a number.
@@ -108,9 +119,20 @@ impl UpstreamModel {
         if upstream.is_loopback() || !self.meter.row().has_list_price() { 0.0 } else { self.prices.dollars(tokens) }
     }
 
+    /// Returns the limits of a request with its reserve for the response.
+    pub(crate) fn limits_for(&self, request: &Request<'_>) -> PromptLimits {
+        self.limits(self.reserved_output(request))
+    }
+
+    /// Returns the limits of a prompt with this reserve for the response.
+    pub(crate) fn limits(&self, max_output: Option<Tokens>) -> PromptLimits {
+        let (tokens, stated_tokens) = (self.budget(max_output), self.stated_budget(max_output));
+        PromptLimits { max_output, tokens, stated_tokens }
+    }
+
     /// Returns the tokens to reserve for the response. If the requested maximum would leave too little for the system
     /// prompt, the tools, the task and the results of one turn, the default is used instead (none).
-    pub(crate) fn reserved_output(&self, request: &Request<'_>) -> Option<Tokens> {
+    fn reserved_output(&self, request: &Request<'_>) -> Option<Tokens> {
         let requested = request.max_output_tokens();
         let (requested_budget, default_budget) = (self.budget(requested), self.budget(None));
         if requested_budget >= default_budget {
@@ -136,7 +158,7 @@ impl UpstreamModel {
     }
 
     /// Returns the maximum tokens of a prompt if windows learned from errors and counts are ignored.
-    pub(crate) fn stated_budget(&self, max_output: Option<Tokens>) -> Tokens {
+    fn stated_budget(&self, max_output: Option<Tokens>) -> Tokens {
         let reported = self.learned().reported().filter(|_| self.window_override.is_none());
         self.budget_within(reported.map(|window| (window.tokens, window.bounds)), max_output)
     }
@@ -167,8 +189,12 @@ impl UpstreamModel {
 
     /// Compares the reported count of a prompt with ours.
     pub(crate) fn observe_usage(&self, ours: Tokens, reported: Tokens) -> CountVerdict {
-        let (exactness, is_set) = (self.meter.exactness(), self.window_override.is_some());
-        self.learned().compare((ours, reported), exactness, is_set, Instant::now(), self.lifetime)
+        self.learned().compare((ours, reported), self.count_rules(), Instant::now())
+    }
+
+    fn count_rules(&self) -> CountRules {
+        let (exactness, is_window_set) = (self.meter.exactness(), self.window_override.is_some());
+        CountRules { exactness, is_window_set, lifetime: self.lifetime }
     }
 
     /// Records that a prompt of `ours` tokens by our count was accepted.
@@ -196,7 +222,7 @@ impl UpstreamModel {
         let LearnedLimit::Stated { tokens, bounds } = overflow.learned_limit(ours) else {
             return (ours as f64 * OVERFLOW_BACKOFF) as Tokens;
         };
-        let evidence = WindowEvidence::from_overflow(overflow.evidence);
+        let evidence = window_evidence(overflow.evidence);
         if let Some(evidence) = evidence.filter(|_| self.window_override.is_none()) {
             tracing::info!(model = self.name, window = tokens, ?bounds, ?evidence, "learned a window from an error");
             self.learned().learn(LearnedWindow { tokens, bounds, evidence, learned_at: Instant::now() });
@@ -216,13 +242,7 @@ impl UpstreamModel {
 
     /// Records the window that the server reports.
     pub(crate) fn set_reported_window(&self, tokens: Tokens) {
-        let evidence = WindowEvidence::ServerReport;
-        self.learned().learn(LearnedWindow {
-            tokens,
-            bounds: LimitScope::Window,
-            evidence,
-            learned_at: Instant::now(),
-        });
+        self.learned().learn(LearnedWindow::reported(tokens));
     }
 
     /// Returns true if the server has to be queried for its window now. The caller must then query it.
@@ -232,6 +252,15 @@ impl UpstreamModel {
 
     fn learned(&self) -> MutexGuard<'_, LearnedFacts> {
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the evidence for a window that an overflow provides; none if it proves nothing.
+fn window_evidence(evidence: OverflowEvidence) -> Option<WindowEvidence> {
+    match evidence {
+        OverflowEvidence::Code => Some(WindowEvidence::ErrorCode),
+        OverflowEvidence::Message => Some(WindowEvidence::ErrorMessage),
+        _ => None,
     }
 }
 

@@ -14,8 +14,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use hyper::http::response::Parts;
 
-use crate::proxy::downstream::body_budget::BodyBudget;
-use crate::proxy::downstream::body_buffer::BodyBuffer;
+use crate::proxy::downstream::body_budget::{BodyBudget, BodyBuffer};
 
 /// Maximum time that a stream is held before its head is sent to the client: a prompt is refused quickly, while a model
 /// may think for minutes.

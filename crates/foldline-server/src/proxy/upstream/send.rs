@@ -12,7 +12,8 @@ use foldline::wire::{ApiError, ContextOverflow, EndpointPurpose, Format};
 use hyper::header::CONTENT_ENCODING;
 use hyper::{HeaderMap, StatusCode};
 
-use crate::proxy::fold::prepare::{PreparedRequest, Refold, prepare};
+use crate::proxy::fold::prepare::{Refold, prepare};
+use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::backoff::RetryBudget;

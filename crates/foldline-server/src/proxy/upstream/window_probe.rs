@@ -15,7 +15,7 @@ use hyper::http::uri::Scheme;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::proxy::fold::prepare::PreparedRequest;
+use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::settings::{ProxyMode, UpstreamUrl};
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::{UpstreamClient, UpstreamRequest};

@@ -16,7 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response};
-use crate::proxy::admin::login;
+use crate::proxy::admin::own_change;
+use crate::proxy::downstream::auth;
 use crate::proxy::state::AppState;
 
 /// Largest body of a request that changes something.
@@ -25,7 +26,7 @@ const MAX_CHANGE_BYTES: usize = 16_384;
 /// Rejects a change that a page of another origin caused.
 fn check_origin(headers: &HeaderMap) -> Result<(), ApiFailure> {
     let reason = "changes need the header x-foldline-request: 1 and may not come from another origin";
-    if login::is_own_change(headers) { Ok(()) } else { Err(ApiFailure::new(StatusCode::FORBIDDEN, reason)) }
+    if own_change::is_own_change(headers) { Ok(()) } else { Err(ApiFailure::new(StatusCode::FORBIDDEN, reason)) }
 }
 
 /// Maximum patterns that can be pinned in a session, and maximum bytes of each.
@@ -69,7 +70,7 @@ pub(super) async fn logout(State(state): State<Arc<AppState>>, parts: Parts) -> 
 
 fn cookie_response(token: &str, is_tls: bool) -> Response {
     let mut response = json_response(&json!({}));
-    if let Some(cookie) = login::set_cookie(token, is_tls) {
+    if let Some(cookie) = auth::set_cookie(token, is_tls) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response

@@ -25,7 +25,7 @@ use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_
 use crate::proxy::fold::session_pins::read_pins;
 use crate::proxy::state::AppState;
 
-/// Largest number of rows that a request can ask for.
+/// Maximum rows of a response.
 const MAX_LIMIT: usize = 10_000;
 /// Bytes of an original that are shown.
 const MAX_SHOWN_BYTES: usize = 1 << 20;

@@ -1,0 +1,98 @@
+//! The result of preparing a request: what is sent, and everything that its response needs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldline::tokens::Tokens;
+use foldline::wire::ReportedId;
+use foldline_archive::TenantArchive;
+
+use crate::proxy::fold::archive_writer::{PendingSync, StoredHandles};
+use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog};
+use crate::proxy::fold::prefix_id::PrefixHashes;
+use crate::proxy::fold::request_facts::RequestFacts;
+use crate::proxy::fold::session_facts::SessionFacts;
+use crate::proxy::fold::summary_job::SummaryJob;
+use crate::proxy::settings::ProxyMode;
+use crate::proxy::state::AppState;
+use crate::proxy::upstream::models::UpstreamModel;
+
+/// A request that is ready to be sent.
+#[derive(Clone)]
+pub(crate) struct PreparedRequest {
+    /// The job, for folding it again.
+    pub(crate) job: Arc<FoldJob>,
+    /// Body; none if the client's own bytes are sent.
+    pub(crate) body: Option<Bytes>,
+    /// Complete conversation, not folded and without the injected tool.
+    pub(crate) unfolded_body: Bytes,
+    /// Sync of the new originals to disk.
+    pub(crate) pending_sync: Option<Arc<PendingSync>>,
+    /// True if the unfold tool is offered.
+    pub(crate) tool_offered: bool,
+    /// Response id that the client gets for a response in several rounds: a client that continues from it must reach the
+    /// round after the hidden calls.
+    pub(crate) reported_id: ReportedId,
+    pub(crate) hidden_rounds: HiddenRoundsLog,
+    pub(crate) model: Arc<UpstreamModel>,
+    pub(crate) model_name: String,
+    /// Tokens as received and as sent.
+    pub(crate) received_tokens: Tokens,
+    pub(crate) sent_tokens: Tokens,
+    /// Folds in the body.
+    pub(crate) fold_count: u64,
+    /// Maximum tokens of the request.
+    pub(crate) budget: Tokens,
+    /// Tokens reserved for the response.
+    pub(crate) max_output: Option<Tokens>,
+    /// The archive of the session.
+    pub(crate) archive: Option<TenantArchive>,
+    /// Summary that is due for the older rounds.
+    pub(crate) summary_job: Option<Arc<SummaryJob>>,
+    /// Budget of a retry, which the conversation keeps if the retry is accepted.
+    pub(crate) tight: Option<Arc<TightBudget>>,
+    /// Originals that the model may unfold.
+    pub(crate) stored: StoredHandles,
+    /// Facts for the record of the request.
+    pub(crate) facts: Option<Arc<RequestFacts>>,
+    /// True if it continues a message thread and must not be sent: the client then sends its whole history.
+    pub(crate) is_refused_thread: bool,
+    /// The field because of which it is not folded: the provider stores the history.
+    pub(crate) passthrough: Option<&'static str>,
+}
+
+impl PreparedRequest {
+    /// Returns the log of a conversation that the provider stores under the id of a response. A client may continue from
+    /// it without sending the conversation again.
+    pub(crate) fn stored_response_log(&self, state: &AppState, id: &str) -> HiddenRoundsLog {
+        let prefixes = PrefixHashes::for_response_id(&[&self.job.owner(), &self.model_name], id);
+        let facts = state.sessions.facts(&prefixes, self.job.tenant.archive.as_ref());
+        HiddenRoundsLog { facts, prefix: prefixes.full() }
+    }
+
+    /// Returns the tokens of the prompt that is sent in a mode: only `Fold` sends the folded one.
+    pub(crate) fn prompt_tokens(&self, mode: ProxyMode) -> Tokens {
+        if mode == ProxyMode::Fold { self.sent_tokens } else { self.received_tokens }
+    }
+
+    /// Returns the request without its bodies, which can be large, for the time after it was sent.
+    pub(crate) fn without_bodies(self) -> Self {
+        let job = Arc::new(FoldJob { body: Bytes::new(), ..FoldJob::clone(&self.job) });
+        Self { job, body: None, unfolded_body: Bytes::new(), ..self }
+    }
+}
+
+/// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; a retry
+/// that is refused as well has no effect.
+pub(crate) struct TightBudget {
+    pub(crate) facts: Arc<SessionFacts>,
+    pub(crate) prefixes: PrefixHashes,
+    pub(crate) tokens: Tokens,
+}
+
+impl TightBudget {
+    /// Records that the retry was accepted.
+    pub(crate) fn hold(&self) {
+        self.facts.hold_budget(&self.prefixes, self.tokens);
+    }
+}
