@@ -125,12 +125,14 @@ def thoughts(element):
 
 
 def left_out(found, sent):
-    """Counts the pairs in which only reasoning is missing that the client received and never sent back."""
+    """Counts the pairs in which only reasoning is missing that the client received and never sent back. If it is the newest
+    reasoning of a request with a crease, the crease is decided again, and more differs."""
     count = 0
     for before, now in found:
         (was, old), (are, new) = (zip(*map(thoughts, side)) for side in (before, now))
         gone = set().union(*was) - set().union(*are)
-        count += old == new[: len(old)] and bool(gone) and not any(it.encode() in body.data for it in gone for body in sent)
+        newest = next((signatures for signatures in reversed(was) if signatures), set())
+        count += bool(gone) and (old == new[: len(old)] or newest <= gone) and not any(it.encode() in body.data for it in gone for body in sent)
     return count
 
 
