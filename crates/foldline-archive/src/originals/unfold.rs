@@ -59,7 +59,7 @@ impl TenantArchive {
             return Err(expired.unwrap_or_else(|| {
                 Error::new(
                     ErrorKind::NotFound,
-                    format!("no original with the handle {prefix} is on the shelf of {namespace}"),
+                    format!("namespace {namespace} has no original with the handle {prefix}"),
                 )
             }));
         };
