@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use foldline::wire::Format;
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::clients::base_url::ollama_base_url;
 use crate::clients::config::ClientFolders;
 use crate::clients::kind::claude_variables;
 use crate::clients::launch::CallerEnv;
@@ -30,6 +31,7 @@ const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
 const OPENAI_API_BASE: &str = "OPENAI_API_BASE";
 const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
 const ANTHROPIC_API_BASE: &str = "ANTHROPIC_API_BASE";
+const OLLAMA_HOST: &str = "OLLAMA_HOST";
 /// Switches of Claude Code that replace Anthropic by a cloud.
 const CLAUDE_CODE_CLOUDS: [(&str, &str); 3] = [
     ("CLAUDE_CODE_USE_BEDROCK", "Bedrock"),
@@ -113,6 +115,7 @@ pub(crate) fn caller_env() -> CallerEnv {
         openai: text(OPENAI_BASE_URL).or_else(|| text(OPENAI_API_BASE)),
         anthropic: text(ANTHROPIC_BASE_URL).or_else(|| text(ANTHROPIC_API_BASE)),
         gemini: text(GOOGLE_GEMINI_BASE_URL),
+        ollama: text(OLLAMA_HOST).map(|host| ollama_base_url(&host)),
         opencode_config: text(OPENCODE_CONFIG_CONTENT),
         cloud_variables: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| read_variable(name).is_some()).collect(),
         no_proxy: NO_PROXY.into_iter().find_map(text),

@@ -164,8 +164,11 @@ fn endpoint_url(endpoint: &ModelEndpoint) -> String {
         last.strip_prefix('v')
             .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    let version = if base.rsplit('/').next().is_some_and(is_version) { "" } else { "/v1" };
     let path = endpoint.format.dialect().turn_path(&endpoint.model);
+    if path.starts_with('/') {
+        return format!("{base}{path}");
+    }
+    let version = if base.rsplit('/').next().is_some_and(is_version) { "" } else { "/v1" };
     format!("{base}{version}/{path}")
 }
 

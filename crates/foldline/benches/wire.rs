@@ -32,9 +32,8 @@ fn main() {
     );
     let given = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
     let bodies = given.map(|path| (path.rsplit('/').next().unwrap_or_default().to_owned(), std::fs::read(&path)));
-    let formats = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
-    let generated = formats.map(|format| (format!("generated, {}", format.name()), Ok(body(format, 1_000_000))));
-    for (name, bytes) in generated.into_iter().chain(bodies) {
+    let generated = Format::all().map(|format| (format!("generated, {}", format.name()), Ok(body(format, 1_000_000))));
+    for (name, bytes) in generated.chain(bodies) {
         let bytes = match bytes {
             Ok(bytes) => bytes,
             Err(error) => {
@@ -174,6 +173,10 @@ fn body(format: Format, size: usize) -> Vec<u8> {
                 messages,
                 r#"{separator}{{"role":"assistant","content":[{{"type":"text","text":{prose}}},{{"type":"tool_use","id":"toolu_{round}","name":"Read","input":{arguments}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{round}","content":[{{"type":"text","text":{result}}}]}}]}}"#
             ),
+            Format::Ollama => write!(
+                messages,
+                r#"{separator}{{"role":"assistant","content":{prose},"tool_calls":[{{"function":{{"name":"read_file","arguments":{arguments}}}}}]}},{{"role":"tool","tool_name":"read_file","content":{result}}}"#
+            ),
             Format::Gemini => write!(
                 messages,
                 r#"{separator}{{"role":"model","parts":[{{"text":{prose}}},{{"functionCall":{{"id":"fc_{round}","name":"read_file","args":{arguments}}}}}]}},{{"role":"user","parts":[{{"functionResponse":{{"id":"fc_{round}","name":"read_file","response":{{"output":{result}}}}}}}]}}"#
@@ -186,6 +189,7 @@ fn body(format: Format, size: usize) -> Vec<u8> {
         Format::OpenAiResponses => ("input", r#""instructions":"Be careful.","#),
         Format::OpenAiChat => ("messages", ""),
         Format::Anthropic => ("messages", r#""system":"Be careful.","#),
+        Format::Ollama => ("messages", r#""keep_alive":"5m","#),
         Format::Gemini => ("contents", r#""systemInstruction":{"parts":[{"text":"Be careful."}]},"#),
     };
     format!(r#"{{"model":"some-model",{more}"{key}":[{messages}],"stream":true}}"#).into_bytes()

@@ -93,7 +93,14 @@ data: {"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name"
 
 "#;
 
-const FORMATS: [Format; 4] = [Format::Anthropic, Format::OpenAiChat, Format::OpenAiResponses, Format::Gemini];
+const OLLAMA: &str = r#"{"model":"qwen3:8b","created_at":"2026-11-18T00:00:00Z","message":{"role":"assistant","content":"","thinking":"hm 🦀"},"done":false}
+{"model":"qwen3:8b","created_at":"2026-11-18T00:00:00Z","message":{"role":"assistant","content":"Ich lese "},"done":false}
+{"model":"qwen3:8b","created_at":"2026-11-18T00:00:00Z","message":{"role":"assistant","content":"","tool_calls":[{"id":"call_1","function":{"index":0,"name":"read","arguments":{"p":"日本"}}}]},"done":false}
+{"model":"qwen3:8b","created_at":"2026-11-18T00:00:00Z","message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","total_duration":4935886791,"prompt_eval_count":50,"eval_count":9}
+"#;
+
+const FORMATS: [Format; 5] =
+    [Format::Anthropic, Format::OpenAiChat, Format::OpenAiResponses, Format::Gemini, Format::Ollama];
 
 fn sample(format: Format) -> &'static str {
     match format {
@@ -101,6 +108,7 @@ fn sample(format: Format) -> &'static str {
         Format::OpenAiChat => CHAT,
         Format::OpenAiResponses => RESPONSES,
         Format::Gemini => GEMINI,
+        Format::Ollama => OLLAMA,
     }
 }
 

@@ -27,6 +27,24 @@ pub(crate) fn is_below(url: &str, base: &str) -> bool {
     url.strip_prefix(base.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Returns the base URL in Ollama's variable, which may lack the scheme, the host or the port, and may be the address at
+/// which the server listens.
+pub(crate) fn ollama_base_url(host: &str) -> String {
+    let host = host.trim().trim_end_matches('/');
+    let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (name, port) = match authority.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => (name, Some(port)),
+        _ => (authority, None),
+    };
+    let name = if matches!(name, "" | "0.0.0.0" | "[::]") { "127.0.0.1" } else { name };
+    match port {
+        Some(port) => format!("{scheme}://{name}:{port}{path}"),
+        None if host.contains("://") => format!("{scheme}://{name}{path}"),
+        None => format!("{scheme}://{name}:11434{path}"),
+    }
+}
+
 /// Returns the path with the home folder as `~`.
 pub(crate) fn short_path(path: &Path, home: &Path) -> String {
     match path.strip_prefix(home) {
@@ -38,6 +56,19 @@ pub(crate) fn short_path(path: &Path, home: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ollama_hosts_have_many_forms() {
+        for (host, url) in [
+            ("0.0.0.0", "http://127.0.0.1:11434"),
+            (":8080", "http://127.0.0.1:8080"),
+            ("gpu.local:11434", "http://gpu.local:11434"),
+            ("https://ollama.com/", "https://ollama.com"),
+            ("http://10.0.0.7:80/ollama", "http://10.0.0.7:80/ollama"),
+        ] {
+            assert_eq!(ollama_base_url(host), url, "{host}");
+        }
+    }
 
     #[test]
     fn urls_of_the_same_server_are_recognized() {

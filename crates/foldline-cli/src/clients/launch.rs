@@ -4,6 +4,7 @@
 //! No file is written, and variables are set only for the started process.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -28,6 +29,8 @@ pub(crate) struct CallerEnv {
     pub(crate) anthropic: Option<String>,
     /// Base URL of the Gemini API.
     pub(crate) gemini: Option<String>,
+    /// Base URL of Ollama, unless it is the usual one.
+    pub(crate) ollama: Option<String>,
     /// Settings of opencode, in JSON.
     pub(crate) opencode_config: Option<String>,
     /// Hosts that are reached without the network's proxy.
@@ -72,6 +75,9 @@ pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
         ],
         arguments: Vec::new(),
     };
+    if !is_ollama_server(plan) {
+        overrides.variables.push(set("OLLAMA_HOST", &bases.anthropic));
+    }
     if let Some(settings) = opencode_config(bases, caller.opencode_config.as_deref()) {
         overrides.variables.push(set("OPENCODE_CONFIG_CONTENT", &settings));
     }
@@ -111,6 +117,12 @@ pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
         _ => {}
     }
     overrides
+}
+
+/// Returns true for Ollama's own server, which listens at the address in the variable.
+fn is_ollama_server(plan: &LaunchPlan<'_>) -> bool {
+    let name = Path::new(plan.program).file_stem();
+    name == Some(OsStr::new("ollama")) && plan.arguments.first().is_some_and(|it| it == "serve" || it == "start")
 }
 
 /// Returns true if the user gives Claude Code settings of their own; a second argument would replace them.
@@ -198,8 +210,17 @@ mod tests {
         assert_eq!(variable_value(&overrides, "OPENAI_BASE_URL").unwrap(), "http://127.0.0.1:9/v1");
         assert_eq!(variable_value(&overrides, "ANTHROPIC_BASE_URL").unwrap(), "http://127.0.0.1:9");
         assert_eq!(variable_value(&overrides, "GOOGLE_GEMINI_BASE_URL").unwrap(), "http://127.0.0.1:9");
+        assert_eq!(variable_value(&overrides, "OLLAMA_HOST").unwrap(), "http://127.0.0.1:9");
         assert!(overrides.arguments.is_empty());
         assert_eq!(variable_value(&overrides, "NO_PROXY"), None);
+    }
+
+    #[test]
+    fn ollamas_own_server_keeps_its_address() {
+        let serve = overrides_for("ollama", &["serve"], &CallerEnv::default(), false, &[]);
+        assert_eq!(variable_value(&serve, "OLLAMA_HOST"), None);
+        let run = overrides_for("/usr/bin/ollama", &["run", "qwen3"], &CallerEnv::default(), false, &[]);
+        assert_eq!(variable_value(&run, "OLLAMA_HOST").unwrap(), "http://127.0.0.1:9");
     }
 
     #[test]

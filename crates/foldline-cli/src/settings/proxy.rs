@@ -14,9 +14,9 @@ use foldline_server::proxy::{
 use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::table::{
-    ALLOW_HOST, ALLOW_ORIGIN, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, POLICY,
-    RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, THREADS, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE,
-    TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
+    ALLOW_HOST, ALLOW_ORIGIN, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
+    OLLAMA_NUM_CTX, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, THREADS, TLS_CERT, TLS_KEY,
+    TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -69,6 +69,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
         policy: layers.parse(&POLICY, str::parse)?.unwrap_or(defaults.policy),
         models: models::model_table(layers)?,
         window: layers.parse(&WINDOW, TokensArg::from_str)?.map(|it| it.0),
+        ollama_num_ctx: layers.parse(&OLLAMA_NUM_CTX, TokensArg::from_str)?.map(|it| it.0),
         offer_unfold_tool: layers
             .parse(&UNFOLD, |text| bool::from_str(text).map_err(|_| "write true or false"))?
             .unwrap_or(defaults.offer_unfold_tool),
@@ -100,6 +101,7 @@ pub(crate) fn layers_for_child(layers: SettingLayers, caller: &CallerEnv) -> Res
         (Format::OpenAiChat, &caller.openai),
         (Format::Anthropic, &caller.anthropic),
         (Format::Gemini, &caller.gemini),
+        (Format::Ollama, &caller.ollama),
     ];
     for (format, url) in urls {
         values.extend(url.clone().map(|url| (upstream_setting(format.dialect().family).name, url)));

@@ -273,6 +273,16 @@ pub(crate) const WINDOW: Setting = Setting::new(
 )
 .default_note("the server's report, or the model table");
 
+pub(crate) const OLLAMA_NUM_CTX: Setting = Setting::new(
+    "ollama-num-ctx",
+    "FOLDLINE_OLLAMA_NUM_CTX",
+    Proxy,
+    Tokens,
+    "Window with which Ollama loads models (num_ctx): sent with every request to /api/chat that has none, with \
+     truncate and shift off",
+)
+.default_note("the client's, or the server's");
+
 pub(crate) const UNFOLD: Setting = Setting::new(
     "unfold",
     "FOLDLINE_UNFOLD",
@@ -420,6 +430,7 @@ const OTHER_SETTINGS: &[&Setting] = &[
     &MODE,
     &POLICY,
     &WINDOW,
+    &OLLAMA_NUM_CTX,
     &UNFOLD,
     &THREADS,
     &SUMMARIZE,

@@ -17,7 +17,7 @@ use super::settings::{Timeouts, UpstreamUrl};
 use crate::proxy::downstream::auth::AccessToken;
 use crate::proxy::downstream::headers;
 use crate::proxy::upstream::client::UpstreamClient;
-use crate::proxy::upstream::window_probe::WindowProbe;
+use crate::proxy::upstream::window_probe::{ServerApi, WindowProbe};
 
 /// Timeout of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -102,7 +102,14 @@ pub async fn check_upstream(upstream: &UpstreamUrl) -> Result<StatusCode, String
 /// Returns the window of a model as its server reports it.
 pub async fn query_window(upstream: &UpstreamUrl, model: &str) -> Option<Tokens> {
     let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE))]);
-    let probe = WindowProbe { client: probe_client(), upstream: upstream.clone(), headers, model: model.to_owned() };
+    let probe = WindowProbe {
+        client: probe_client(),
+        upstream: upstream.clone(),
+        headers,
+        model: model.to_owned(),
+        server: ServerApi::Unknown,
+        requested: None,
+    };
     probe.query_window().await
 }
 

@@ -55,6 +55,9 @@ pub struct ProxySettings {
     pub models: Cow<'static, ModelTable>,
     /// Window of the model, used if neither the server nor the table knows it.
     pub window: Option<Tokens>,
+    /// Window with which Ollama loads models, sent with every request to its own API; none if the server or the client
+    /// decides. Another value than in the request before reloads the model.
+    pub ollama_num_ctx: Option<Tokens>,
     /// Offers the unfold tool in requests that have tools.
     pub offer_unfold_tool: bool,
     /// Treatment of message threads, whose history the provider stores.
@@ -234,6 +237,7 @@ impl Default for ProxySettings {
             policy: Policy::default(),
             models: Cow::Borrowed(ModelTable::builtin()),
             window: None,
+            ollama_num_ctx: None,
             offer_unfold_tool: true,
             threads: ThreadMode::Refuse,
             summary_mode: SummaryMode::Off,

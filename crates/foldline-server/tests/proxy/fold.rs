@@ -36,6 +36,11 @@ pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
                     { "type": "tool_use", "id": id, "name": "read_file", "input": path }] }),
                 json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
             ]),
+            // Calls and results without ids, as the official client sends them.
+            Format::Ollama => messages.extend([
+                json!({ "role": "assistant", "content": text, "tool_calls": [{ "function": { "name": "read_file", "arguments": path } }] }),
+                json!({ "role": "tool", "tool_name": "read_file", "content": source }),
+            ]),
             other => panic!("no script for {other:?}"),
         }
     }
@@ -53,6 +58,10 @@ pub(crate) fn request_body(format: Format, messages: &[Value]) -> String {
         }
         Format::Anthropic => json!({ "model": "claude-opus-4-6", "max_tokens": 500, "messages": messages, "tools": [
             { "name": "read_file", "input_schema": tool }] }),
+        Format::Ollama => {
+            json!({ "model": "qwen3:8b", "options": { "num_predict": 500 }, "messages": messages, "tools": [
+            { "type": "function", "function": { "name": "read_file", "parameters": tool } }] })
+        }
         other => panic!("no script for {other:?}"),
     }
     .to_string()
@@ -63,6 +72,7 @@ pub(crate) fn endpoint(format: Format) -> &'static str {
         Format::OpenAiChat => "/v1/chat/completions",
         Format::OpenAiResponses => "/v1/responses",
         Format::Anthropic => "/v1/messages",
+        Format::Ollama => "/api/chat",
         other => panic!("no script for {other:?}"),
     }
 }
@@ -81,7 +91,7 @@ fn raw_messages(format: Format, body: &[u8]) -> Vec<String> {
 /// marker is in the archive.
 #[tokio::test]
 async fn long_session_fits_with_a_stable_prefix() {
-    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic] {
+    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Ollama] {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
         let tenant = archive.tenant(&Namespace::local());

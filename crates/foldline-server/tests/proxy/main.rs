@@ -11,6 +11,7 @@ mod handles;
 mod hidden_rounds;
 mod known_failures;
 mod learned;
+mod ollama;
 mod overflow;
 mod passthrough;
 mod real_clients;

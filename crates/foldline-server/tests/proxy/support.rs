@@ -308,10 +308,17 @@ fn law_violations(request: &ReceivedRequest) -> Vec<String> {
         "/v1/chat/completions" => Format::OpenAiChat,
         "/v1/responses" => Format::OpenAiResponses,
         "/v1/messages" | "/v1/messages/count_tokens" => Format::Anthropic,
+        "/api/chat" => Format::Ollama,
         _ => return Vec::new(),
     };
     let Ok(request) = Wire::parse(format, &request.body) else { return Vec::new() };
-    laws::check(&request, &LawProfile::for_request(&request)).iter().map(ToString::to_string).collect()
+    // A request without messages loads a model.
+    if format == Format::Ollama && request.conversation().messages.is_empty() {
+        return Vec::new();
+    }
+    let profile = LawProfile::for_request(&request);
+    let profile = if format == Format::Ollama { profile.served_by(laws::ServerKind::ChatTemplate) } else { profile };
+    laws::check(&request, &profile).iter().map(ToString::to_string).collect()
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -15,6 +15,9 @@ use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 
 pub(crate) const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
+/// The same, and formats whose streams are not server-sent events.
+const STREAM_FORMATS: [Format; 4] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Ollama];
+
 /// A call in a scripted response.
 pub(crate) struct ReplyCall {
     pub(crate) id: &'static str,
@@ -87,6 +90,22 @@ pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) ->
                 json!({ "type": "message_delta", "delta": { "stop_reason": stop }, "usage": { "output_tokens": 5 } }),
             );
             events.push(json!({ "type": "message_stop" }));
+        }
+        Format::Ollama => {
+            let line = |message: Value| json!({ "model": "qwen3:8b", "message": message, "done": false });
+            events.push(line(json!({ "role": "assistant", "content": text })));
+            for (index, call) in calls.iter().enumerate() {
+                let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+                let call =
+                    json!({ "id": call.id, "function": { "index": index, "name": call.name, "arguments": arguments } });
+                events.push(line(json!({ "role": "assistant", "content": "", "tool_calls": [call] })));
+            }
+            let mut end = line(json!({ "role": "assistant", "content": "" }));
+            (end["done"], end["done_reason"]) = (true.into(), "stop".into());
+            (end["prompt_eval_count"], end["eval_count"]) = (0.into(), 5.into());
+            events.push(end);
+            let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+            return UpstreamReply::Body(200, "application/x-ndjson", lines);
         }
         other => panic!("no script for {other:?}"),
     }
@@ -177,6 +196,18 @@ pub(crate) fn assistant_messages(format: Format, response: &Response<'_>) -> Vec
             let blocks: Vec<Value> = response.message.parts.iter().map(block).collect();
             vec![json!({ "role": "assistant", "content": blocks })]
         }
+        Format::Ollama => {
+            let arguments = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+            let calls: Vec<Value> = response
+                .calls()
+                .map(|call| json!({ "function": { "name": call.name, "arguments": arguments(call.arguments.as_str()) } }))
+                .collect();
+            let mut message = json!({ "role": "assistant", "content": response.text() });
+            if !calls.is_empty() {
+                message["tool_calls"] = calls.into();
+            }
+            vec![message]
+        }
         other => panic!("no script for {other:?}"),
     }
 }
@@ -207,7 +238,7 @@ async fn start_creased(format: Format, archive: Archive, unfolds: Arc<AtomicBool
 /// restored at its position, and what was sent before is sent again byte for byte.
 #[tokio::test]
 async fn call_is_answered_in_stream_and_restored_in_next_request() {
-    for format in FORMATS {
+    for format in STREAM_FORMATS {
         let kept = temp_archive();
         let unfolds = Arc::new(AtomicBool::new(false));
         let (harness, turns) = start_creased(format, kept.archive.clone(), unfolds.clone()).await;
@@ -281,7 +312,7 @@ async fn call_is_answered_in_a_buffered_response() {
 /// together.
 #[tokio::test]
 async fn call_mixed_with_client_call_is_answered_next_request() {
-    for format in FORMATS {
+    for format in STREAM_FORMATS {
         let kept = temp_archive();
         let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
             let text = String::from_utf8_lossy(&received.body).into_owned();
@@ -303,6 +334,7 @@ async fn call_mixed_with_client_call_is_answered_next_request() {
             Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": "call_shell", "content": "ok" }),
             Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" }),
             Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" }] }),
+            Format::Ollama => json!({ "role": "tool", "tool_name": "read_file", "content": "ok" }),
             other => panic!("no script for {other:?}"),
         });
         let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
@@ -478,7 +510,7 @@ async fn unfolded_text_fits_the_window() {
 /// later rounds, extends the previous one except at a reported crease.
 #[tokio::test]
 async fn rounds_and_requests_share_a_stable_prefix() {
-    for format in FORMATS {
+    for format in STREAM_FORMATS {
         let kept = temp_archive();
         let reply_count = AtomicUsize::new(0);
         let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), move |received| {
@@ -509,6 +541,7 @@ async fn rounds_and_requests_share_a_stable_prefix() {
                 Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": id, "content": source }),
                 Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": id, "output": source }),
                 Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
+                Format::Ollama => json!({ "role": "tool", "tool_name": "read_file", "content": source }),
                 other => panic!("no script for {other:?}"),
             });
         }

@@ -242,11 +242,12 @@ mod tests {
     use crate::engine::options::Ledger;
     use crate::laws::{LawProfile, check};
 
-    const MODELS: [(Format, &str); 4] = [
+    const MODELS: [(Format, &str); 5] = [
         (Format::OpenAiChat, "gpt-4o"),
         (Format::OpenAiResponses, "gpt-4o"),
         (Format::Anthropic, "claude-sonnet-4-5"),
         (Format::Gemini, "gemini-2.5-pro"),
+        (Format::Ollama, "qwen3:8b"),
     ];
 
     /// Returns the messages of one round: a call and its result.
@@ -261,6 +262,9 @@ mod tests {
             ),
             Format::Anthropic => format!(
                 r#"[{{"role":"assistant","content":[{{"type":"tool_use","id":"c{at}","name":"read","input":{{"path":"{at}.rs"}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"c{at}","content":"{source}"}}]}}]"#
+            ),
+            Format::Ollama => format!(
+                r#"[{{"role":"assistant","tool_calls":[{{"function":{{"name":"read","arguments":{{"path":"{at}.rs"}}}}}}]}},{{"role":"tool","tool_name":"read","content":"{source}"}}]"#
             ),
             Format::Gemini => format!(
                 r#"[{{"role":"model","parts":[{{"functionCall":{{"name":"read","args":{{"path":"{at}.rs"}}}}}}]}},{{"role":"user","parts":[{{"functionResponse":{{"name":"read","response":{{"output":"{source}"}}}}}}]}}]"#

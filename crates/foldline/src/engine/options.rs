@@ -56,6 +56,8 @@ pub struct FoldOptions {
     pub alternate_roles: bool,
     /// True if arguments of calls may be folded.
     pub edit_arguments: bool,
+    /// True if images and files may be folded.
+    pub edit_media: bool,
     /// True if the provider requires a turn with open tool calls to start with reasoning.
     pub turn_starts_with_reasoning: bool,
     /// Flag with which the caller stops the fold.
@@ -215,6 +217,7 @@ impl FoldOptions {
             signed_history: false,
             alternate_roles: false,
             edit_arguments: true,
+            edit_media: true,
             turn_starts_with_reasoning: false,
             cancel: CancelFlag::default(),
         }
@@ -246,6 +249,7 @@ impl FoldOptions {
             signed_history: profile.signs_history(),
             alternate_roles: profile.has(Law::Alternation),
             edit_arguments: profile.rules().arguments_are_editable,
+            edit_media: profile.rules().media_is_editable,
             turn_starts_with_reasoning: profile.has(Law::ThinkingFirst) && !profile.has(Law::NoManualThinking),
             ..self
         }

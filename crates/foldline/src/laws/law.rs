@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::laws::server_kind::ServerKind;
 use crate::wire::Format;
-use Format::{Anthropic, Gemini, OpenAiChat as Chat, OpenAiResponses as Responses};
+use Format::{Anthropic, Gemini, Ollama, OpenAiChat as Chat, OpenAiResponses as Responses};
 
 /// The topic of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,15 +83,15 @@ use LawScope::{ApiVersion, Format as In, Model, OpenAi, RewrittenRequest, Server
 use ServerKind::{ChatTemplate, LlamaCpp, Mistral, Vllm};
 
 laws! {
-    CallAnswered Pairing [In(Anthropic) => "A1.1", In(Chat) => "C1.1", In(Responses) => "R1.1", In(Gemini) => "G1.1"]
+    CallAnswered Pairing [In(Anthropic) => "A1.1", In(Chat) => "C1.1", In(Responses) => "R1.1", In(Gemini) => "G1.1", In(Ollama) => "O1.1"]
     "call-answered":
-    "Every tool call has a result: in the next user turn (Anthropic, Gemini), in the tool messages directly after it (Chat), anywhere after it (Responses)."
+    "Every tool call has a result: in the next user turn (Anthropic, Gemini), in the tool messages directly after it (Chat, Ollama), anywhere after it (Responses)."
 
-    ResultHasCall Pairing [In(Anthropic) => "A1.2", In(Chat) => "C1.2", In(Responses) => "R1.1", In(Gemini) => "G1.3"]
+    ResultHasCall Pairing [In(Anthropic) => "A1.2", In(Chat) => "C1.2", In(Responses) => "R1.1", In(Gemini) => "G1.3", In(Ollama) => "O1.2"]
     "result-has-call":
-    "Every tool result answers a call: of the previous turn (Anthropic, Gemini), of the message before the tool messages (Chat), any call (Responses)."
+    "Every tool result answers a call: of the previous turn (Anthropic, Gemini), of the message before the tool messages (Chat, Ollama), any call (Responses)."
 
-    OneResult Pairing [In(Anthropic) => "A1.5", In(Chat) => "C1.3", In(Responses) => "R1.1", In(Gemini) => "G1.1"]
+    OneResult Pairing [In(Anthropic) => "A1.5", In(Chat) => "C1.3", In(Responses) => "R1.1", In(Gemini) => "G1.1", In(Ollama) => "O1.2"]
     "one-result":
     "A call has at most one result."
 
@@ -127,7 +127,7 @@ laws! {
     "call-role":
     "`tool_use` appears only in assistant messages, `tool_result` only in user messages."
 
-    ResultContent Pairing [In(Anthropic) => "A1.9", In(Chat) => "C1.6", In(Responses) => "R1.3", In(Gemini) => "G1.4"]
+    ResultContent Pairing [In(Anthropic) => "A1.9", In(Chat) => "C1.6", In(Responses) => "R1.3", In(Gemini) => "G1.4", In(Ollama) => "O1.3"]
     "result-content":
     "A result contains only what its format allows: text, image, document, search result, tool reference (Anthropic); a string or at least one text part (Chat); a string, or text, image and file parts (Responses)."
 
@@ -171,11 +171,11 @@ laws! {
     "messages-not-empty":
     "There is at least one message."
 
-    FirstIsUser Roles [In(Anthropic) => "A2.1", At(ChatTemplate, Chat) => "L1.1", At(Mistral, Chat) => "L2", In(Gemini) => "G1.2"]
+    FirstIsUser Roles [In(Anthropic) => "A2.1", At(ChatTemplate, Chat) => "L1.1", At(Mistral, Chat) => "L2", In(Gemini) => "G1.2", At(ChatTemplate, Ollama) => "L4"]
     "first-is-user":
     "The first message is a user message (chat templates: the first after the system message)."
 
-    KnownRole Roles [In(Anthropic) => "A2.2", In(Chat) => "C2.1", In(Responses) => "R2.1", In(Gemini) => "G2.1"]
+    KnownRole Roles [In(Anthropic) => "A2.2", In(Chat) => "C2.1", In(Responses) => "R2.1", In(Gemini) => "G2.1", In(Ollama) => "O2.1"]
     "known-role":
     "Every message has a role of its format."
 
@@ -199,15 +199,15 @@ laws! {
     "system-message-position":
     "A `system` message is not first, follows a user turn or a server tool's result, and is last or followed by the assistant."
 
-    SystemFirst Roles [At(ChatTemplate, Chat) => "L1.1"]
+    SystemFirst Roles [At(ChatTemplate, Chat) => "L1.1", At(ChatTemplate, Ollama) => "L4"]
     "system-first":
     "There is at most one system message, and it is first."
 
-    Alternation Roles [At(ChatTemplate, Chat) => "L1.1", In(Gemini) => "G2.1"]
+    Alternation Roles [At(ChatTemplate, Chat) => "L1.1", In(Gemini) => "G2.1", At(ChatTemplate, Ollama) => "L4"]
     "alternation":
     "User and assistant alternate, apart from calls and results."
 
-    HasUserText Roles [At(ChatTemplate, Chat) => "L1.1"]
+    HasUserText Roles [At(ChatTemplate, Chat) => "L1.1", At(ChatTemplate, Ollama) => "L4"]
     "has-user-text":
     "At least one user message has text."
 
@@ -219,15 +219,15 @@ laws! {
     "no-user-after-tool":
     "No user message directly follows a tool message."
 
-    OneAssistantAtEnd Roles [At(LlamaCpp, Chat) => "L1.2", At(ChatTemplate, Chat) => "L1.2"]
+    OneAssistantAtEnd Roles [At(LlamaCpp, Chat) => "L1.2", At(ChatTemplate, Chat) => "L1.2", At(ChatTemplate, Ollama) => "L4"]
     "one-assistant-at-end":
     "The conversation ends with at most one assistant message."
 
-    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2"]
+    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2", RewrittenRequest(Ollama) => "P4"]
     "has-content":
     "Every message has content; an assistant message may lack it when it has calls (Chat) or is the last (Anthropic)."
 
-    TextNotBlank Text [In(Anthropic) => "A2.6", RewrittenRequest(Chat) => "P4", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2"]
+    TextNotBlank Text [In(Anthropic) => "A2.6", RewrittenRequest(Chat) => "P4", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2", RewrittenRequest(Ollama) => "P4"]
     "text-not-blank":
     "No text block is empty or only whitespace."
 
@@ -367,7 +367,7 @@ laws! {
     "cached-content-alone":
     "With `cachedContent` the request has no instructions, tools or tool configuration of its own."
 
-    ArgumentsObject Arguments [In(Anthropic) => "A5.1", At(Vllm, Chat) => "L3", At(LlamaCpp, Chat) => "C5.1", At(ChatTemplate, Chat) => "C5.1", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5"]
+    ArgumentsObject Arguments [In(Anthropic) => "A5.1", At(Vllm, Chat) => "L3", At(LlamaCpp, Chat) => "C5.1", At(ChatTemplate, Chat) => "C5.1", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", In(Ollama) => "O5.1"]
     "arguments-object":
     "The arguments of a call are a JSON object."
 
@@ -435,19 +435,19 @@ laws! {
     "no-user-citations":
     "A text of a user message has no citations."
 
-    LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1", RewrittenRequest(Gemini) => "P1"]
+    LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1", RewrittenRequest(Gemini) => "P1", RewrittenRequest(Ollama) => "P1"]
     "last-message-kept":
     "The last message is the client's, byte for byte."
 
-    IdsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P5", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", RewrittenRequest(Gemini) => "P5"]
+    IdsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P5", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", RewrittenRequest(Gemini) => "P5", RewrittenRequest(Ollama) => "P5"]
     "ids-kept":
     "Every id of a call or a result is the client's (or that of an injected call)."
 
-    NewestTurnKept RewrittenRequest [RewrittenRequest(Anthropic) => "P6", RewrittenRequest(Chat) => "P6", RewrittenRequest(Responses) => "P6", RewrittenRequest(Gemini) => "P6"]
+    NewestTurnKept RewrittenRequest [RewrittenRequest(Anthropic) => "P6", RewrittenRequest(Chat) => "P6", RewrittenRequest(Responses) => "P6", RewrittenRequest(Gemini) => "P6", RewrittenRequest(Ollama) => "P6"]
     "newest-turn-kept":
     "The newest assistant turn and everything after it are the client's, byte for byte or with all their thinking removed."
 
-    ReasoningKept RewrittenRequest [RewrittenRequest(Anthropic) => "P7", RewrittenRequest(Chat) => "P7", RewrittenRequest(Responses) => "P7", RewrittenRequest(Gemini) => "P7"]
+    ReasoningKept RewrittenRequest [RewrittenRequest(Anthropic) => "P7", RewrittenRequest(Chat) => "P7", RewrittenRequest(Responses) => "P7", RewrittenRequest(Gemini) => "P7", RewrittenRequest(Ollama) => "P7"]
     "reasoning-kept":
     "Reasoning is the client's, unchanged and in order."
 
@@ -467,11 +467,11 @@ laws! {
     "no-merged-thinking":
     "Two assistant messages that the client separated do not become adjacent when one has thinking."
 
-    ToolsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P8", RewrittenRequest(Chat) => "P8", RewrittenRequest(Responses) => "P8", RewrittenRequest(Gemini) => "P8"]
+    ToolsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P8", RewrittenRequest(Chat) => "P8", RewrittenRequest(Responses) => "P8", RewrittenRequest(Gemini) => "P8", RewrittenRequest(Ollama) => "P8"]
     "tools-kept":
     "The tools are the client's, followed by the injected tool if there is one."
 
-    OpaqueKept RewrittenRequest [RewrittenRequest(Anthropic) => "P10", RewrittenRequest(Chat) => "P10", RewrittenRequest(Responses) => "P10", RewrittenRequest(Gemini) => "P10"]
+    OpaqueKept RewrittenRequest [RewrittenRequest(Anthropic) => "P10", RewrittenRequest(Chat) => "P10", RewrittenRequest(Responses) => "P10", RewrittenRequest(Gemini) => "P10", RewrittenRequest(Ollama) => "P10"]
     "opaque-kept":
     "Blocks of server tools, MCP, compaction, fallback and unknown blocks are the client's, byte for byte and in order."
 
@@ -546,7 +546,14 @@ pub(crate) static UNCHECKED_RULES: &[(&str, &str)] = &[
         "L2",
         "Tokenizers before version 5 refused content next to calls, those before version 15 images in results: the version is not in the request.",
     ),
-    ("L4", "Ollama silently truncates an oversized prompt from the front."),
+    (
+        "L4",
+        "Ollama silently truncates an oversized prompt from the front; which roles it accepts depends on the template.",
+    ),
+    (
+        "O3.1",
+        "Another `num_ctx` or `shift` than in the request before reloads the model: the proxy sends the same ones in every request, or none.",
+    ),
     (
         "P2, P3, P9",
         "The laws of the format, checked again on the rewritten request; violations of the client's own request are not counted.",

@@ -10,6 +10,7 @@
 mod anthropic;
 mod gemini;
 mod json;
+mod ollama;
 mod openai_chat;
 mod openai_responses;
 mod sample;
@@ -25,8 +26,8 @@ use proptest::sample::select;
 use crate::testing::sample::{SampleDialect, SampleTurn, SampleWriter, settings, turn};
 use crate::wire::Format;
 
-static SAMPLE_DIALECTS: [&SampleDialect; 4] =
-    [&openai_chat::SAMPLES, &openai_responses::SAMPLES, &anthropic::SAMPLES, &gemini::SAMPLES];
+static SAMPLE_DIALECTS: [&SampleDialect; 5] =
+    [&openai_chat::SAMPLES, &openai_responses::SAMPLES, &anthropic::SAMPLES, &gemini::SAMPLES, &ollama::SAMPLES];
 
 /// Generates a sample of any format with up to a dozen turns.
 pub fn samples() -> impl Strategy<Value = SampleRequest> {

@@ -55,7 +55,8 @@ pub struct ToolSpec<'a> {
 /// The form of a dialect's requests that foldline sends itself.
 #[derive(Debug)]
 pub(crate) struct ComposeSyntax {
-    /// Path of a turn after the base URL and its version; `{model}` is the model.
+    /// Path of a turn after the base URL and its version, or without a version if it begins with a slash; `{model}` is the
+    /// model.
     pub(crate) path: &'static str,
     /// Returns the fields of a body, with these declarations of tools if there are any.
     pub(crate) body: fn(&OutgoingRequest<'_>) -> Result<Map<String, Value>, Error>,

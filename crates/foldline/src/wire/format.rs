@@ -16,4 +16,6 @@ pub enum Format {
     Anthropic,
     /// Gemini `generateContent`.
     Gemini,
+    /// Ollama `/api/chat`.
+    Ollama,
 }

@@ -44,12 +44,9 @@ impl ArrayScan {
     }
 }
 
-/// State of a client's stream, if it is an array.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// State of a client's stream that is an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArrayState {
-    /// It is a stream of events, or not begun.
-    #[default]
-    Absent,
     /// An array of which nothing was written.
     Unopened,
     /// An array whose first element was written.
@@ -75,7 +72,7 @@ pub(crate) fn write_array_frame(raw: &[u8], element: Option<&str>, array: &mut A
     match array {
         ArrayState::Opened if is_end => {}
         ArrayState::Opened => out.push(b','),
-        ArrayState::Absent | ArrayState::Unopened => out.push(b'['),
+        ArrayState::Unopened => out.push(b'['),
     }
     out.extend_from_slice(&head[blank + usize::from(has_separator)..]);
     out.extend_from_slice(element.map_or(own_element, str::as_bytes));
@@ -94,7 +91,7 @@ mod tests {
             String::from_utf8(out).unwrap()
         };
         let whole = [("[{\"a\":1}", None), ("\n,\r\n{\"b\":[2]}", None), ("\n]", None), ("\n", None)];
-        assert_eq!(write(&whole, ArrayState::Absent), "[{\"a\":1}\n,\r\n{\"b\":[2]}\n]\n");
+        assert_eq!(write(&whole, ArrayState::Unopened), "[{\"a\":1}\n,\r\n{\"b\":[2]}\n]\n");
         assert_eq!(write(&whole[1..], ArrayState::Unopened), "\n[\r\n{\"b\":[2]}\n]\n");
         assert_eq!(write(&whole[2..], ArrayState::Unopened), "[\n]\n".replace("[\n]", "\n[]"));
         assert_eq!(write(&whole, ArrayState::Opened), ",{\"a\":1}\n,\r\n{\"b\":[2]}\n]\n");

@@ -11,10 +11,12 @@
 //!
 //! [`Conversation`]: crate::Conversation
 
+mod client_stream;
 pub(crate) mod compaction;
 mod compose;
 pub(crate) mod dialect;
 pub(crate) mod endpoint;
+pub(crate) mod event_stream;
 pub(crate) mod format;
 pub(crate) mod intercept;
 pub(crate) mod json;

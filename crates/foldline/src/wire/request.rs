@@ -6,11 +6,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::conversation::{Conversation, Message, Part, PartId, Role, ToolDefinition};
+use crate::conversation::{Conversation, Message, Part, PartId, Role, ToolCall, ToolDefinition, ToolResult};
 use crate::error::Error;
 use crate::wire::endpoint::ConversationEndpoint;
 use crate::wire::format::Format;
-use crate::wire::json::layout::{BodyLayout, EditSlot, ListName, MAX_BODY_BYTES, ReadProgress, ToolsLayout};
+use crate::wire::json::layout::{
+    AddedField, BodyLayout, EditSlot, ListName, MAX_BODY_BYTES, ReadProgress, ToolsLayout,
+};
 use crate::wire::json::scan::{JsonObject, JsonScanner, JsonValue, field_value};
 use crate::wire::json::splice::{RequestEdit, splice};
 
@@ -35,6 +37,10 @@ pub(crate) struct RequestSyntax {
     pub(crate) call_ids: CallIds,
     /// Paths of the output limit; the first that is set applies.
     pub(crate) output_limit_paths: &'static [&'static [&'static str]],
+    /// The form of a response that the client did not choose.
+    pub(crate) stream_default: StreamDefault,
+    /// The window with which a server loads the model, if the client chooses it.
+    pub(crate) load_window: Option<LoadWindowSyntax>,
     /// Returns the field that refers to history which the provider stores.
     pub(crate) stored_history: fn(&Request<'_>) -> Option<&'static str>,
     /// Field of a request in a message thread, whose history the provider stores from the first request on.
@@ -43,6 +49,24 @@ pub(crate) struct RequestSyntax {
     pub(crate) previous_response_field: Option<&'static str>,
     /// Returns true if the provider stores the response to a request with these fields.
     pub(crate) stores_response: fn(&JsonObject<'_>) -> bool,
+}
+
+/// The fields by which a client chooses the window of a model that a local server loads.
+#[derive(Debug)]
+pub(crate) struct LoadWindowSyntax {
+    /// Path of the window.
+    pub(crate) path: &'static [&'static str],
+    /// Returns the fields that set the window, without those that the client has set.
+    pub(crate) missing_fields: fn(&JsonObject<'_>, u64) -> Vec<AddedField>,
+}
+
+/// The form of a response if neither the path nor the body states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamDefault {
+    /// One JSON body.
+    Body,
+    /// A stream.
+    Stream,
 }
 
 /// The ids of the calls of a dialect.
@@ -67,39 +91,115 @@ pub(crate) fn number_calls(messages: &mut [Message<'_>]) {
     CallNumbering::default().assign_ids(messages);
 }
 
-/// Ids for calls without one, numbered by name, and for their results: a result without an id (its name after the mark)
-/// answers the first unanswered call of its name. An id depends only on earlier messages.
+/// Returns the id of a result without one until the calls before it are known: the name of its tool, or nothing, after
+/// the mark.
+pub(crate) fn unanswered_id(name: Cow<'_, str>) -> Cow<'_, str> {
+    Cow::Owned(format!("{SYNTHETIC_ID_MARK}{name}"))
+}
+
+/// Returns the tool name in an id that was assigned to a call without one.
+pub(crate) fn synthetic_name(id: &str) -> &str {
+    let name = id.strip_prefix(SYNTHETIC_ID_MARK).unwrap_or_default();
+    match name.rsplit_once('.') {
+        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => name,
+    }
+}
+
+/// Ids for calls without one, numbered by name, and for their results: a result without an id answers the first
+/// unanswered call of its tool in the round before it, or the first of all if it has no name either. So does a result
+/// with an id that no call has, if the call has none. An id depends only on earlier messages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallNumbering {
     counts: HashMap<String, usize>,
-    /// Calls without a result, by name.
-    open: HashMap<String, VecDeque<String>>,
+    open: OpenCalls,
+    /// True if the last message was the model's.
+    in_assistant_turn: bool,
+}
+
+/// The calls of the newest round. Every lookup continues after the calls that are known to be answered.
+#[derive(Clone, Debug, Default)]
+struct OpenCalls {
+    calls: Vec<OpenCall>,
+    by_id: HashMap<String, usize>,
+    by_name: HashMap<String, VecDeque<usize>>,
+    /// The first call that may be unanswered; the next field is the first of those without an id of their own.
+    next: usize,
+    next_synthetic: usize,
+}
+
+#[derive(Clone, Debug)]
+struct OpenCall {
+    id: String,
+    is_answered: bool,
+}
+
+impl OpenCalls {
+    fn push(&mut self, name: &str, id: &str) {
+        let at = self.calls.len();
+        self.by_id.entry(id.to_owned()).or_insert(at);
+        self.by_name.entry(name.to_owned()).or_default().push_back(at);
+        self.calls.push(OpenCall { id: id.to_owned(), is_answered: false });
+    }
+
+    /// Answers the call that a result refers to, and returns its id.
+    fn answer(&mut self, result_id: &str) -> Option<String> {
+        let is_open = |at: &usize| !self.calls[*at].is_answered;
+        let at = match result_id.strip_prefix(SYNTHETIC_ID_MARK) {
+            Some("") => (self.next..self.calls.len()).find(is_open).inspect(|at| self.next = *at)?,
+            Some(name) => {
+                let same_name = self.by_name.get_mut(name)?;
+                while same_name.front().is_some_and(|at| self.calls[*at].is_answered) {
+                    same_name.pop_front();
+                }
+                same_name.pop_front()?
+            }
+            None => match self.by_id.get(result_id) {
+                Some(at) => *at,
+                None => {
+                    let is_candidate = |at: &usize| is_open(at) && is_synthetic_id(&self.calls[*at].id);
+                    let rest = self.next_synthetic..self.calls.len();
+                    let found = rest.into_iter().find(is_candidate);
+                    self.next_synthetic = found.unwrap_or(self.calls.len());
+                    found?
+                }
+            },
+        };
+        self.calls[at].is_answered = true;
+        Some(self.calls[at].id.clone())
+    }
 }
 
 impl CallNumbering {
     /// Assigns the ids of the next messages of a conversation.
     pub(crate) fn assign_ids(&mut self, messages: &mut [Message<'_>]) {
-        let Self { counts, open } = self;
-        for part in messages.iter_mut().flat_map(|message| &mut message.parts) {
-            match part {
-                Part::ToolCall(call) => {
-                    if call.id.is_empty() {
-                        let number = counts.entry(call.name.to_string()).or_default();
-                        call.id = Cow::Owned(format!("{SYNTHETIC_ID_MARK}{}.{number}", call.name));
-                        *number += 1;
-                    }
-                    open.entry(call.name.to_string()).or_default().push_back(call.id.to_string());
-                }
-                Part::ToolResult(result) => match result.call_id.strip_prefix(SYNTHETIC_ID_MARK) {
-                    Some(name) => {
-                        if let Some(id) = open.get_mut(name).and_then(VecDeque::pop_front) {
-                            result.call_id = Cow::Owned(id);
-                        }
-                    }
-                    None => open.values_mut().for_each(|ids| ids.retain(|id| *id != *result.call_id)),
-                },
-                _ => {}
+        for message in messages {
+            let was_in_turn = std::mem::replace(&mut self.in_assistant_turn, message.is_assistant());
+            if message.is_assistant() && !was_in_turn {
+                self.open = OpenCalls::default();
             }
+            for part in &mut message.parts {
+                match part {
+                    Part::ToolCall(call) => self.number_call(call),
+                    Part::ToolResult(result) => self.pair_result(result),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn number_call(&mut self, call: &mut ToolCall<'_>) {
+        if call.id.is_empty() {
+            let number = self.counts.entry(call.name.to_string()).or_default();
+            call.id = Cow::Owned(format!("{SYNTHETIC_ID_MARK}{}.{number}", call.name));
+            *number += 1;
+        }
+        self.open.push(&call.name, &call.id);
+    }
+
+    fn pair_result(&mut self, result: &mut ToolResult<'_>) {
+        if let Some(id) = self.open.answer(&result.call_id) {
+            result.call_id = Cow::Owned(id);
         }
     }
 }
@@ -135,6 +235,8 @@ pub struct Request<'a> {
     injected_tool: Option<RequestEdit>,
     /// True if the response is a stream, false if not; `None` if the path does not state it.
     streaming: Option<bool>,
+    /// The window that an added field sets.
+    added_window: Option<u64>,
 }
 
 impl<'a> Request<'a> {
@@ -204,7 +306,8 @@ impl<'a> Request<'a> {
             tools: tools.definitions,
             messages,
         };
-        Ok(Request { format, body, conversation, layout, top_level, injected_tool: None, streaming: None })
+        let (injected_tool, streaming, added_window) = (None, None, None);
+        Ok(Request { format, body, conversation, layout, top_level, injected_tool, streaming, added_window })
     }
 
     /// Adds the facts that the path of the request states: the model, unless the body names one, and whether the
@@ -251,9 +354,31 @@ impl<'a> Request<'a> {
         self.syntax().output_limit_paths.iter().find_map(|path| self.top_level.u64(path))
     }
 
+    /// Returns the window with which the server loads the model for this request; none if the server decides.
+    pub fn load_window(&self) -> Option<u64> {
+        let syntax = self.syntax().load_window.as_ref()?;
+        self.top_level.u64(syntax.path).or(self.added_window)
+    }
+
+    /// Returns the request with a window for the model, in a dialect whose clients choose it, unless the client has. A
+    /// server reloads the model when the window changes, so all requests must have the same.
+    pub fn with_load_window(mut self, window: u64) -> Self {
+        if let Some(syntax) = &self.syntax().load_window {
+            self.layout.added_fields = (syntax.missing_fields)(&self.top_level, window);
+            self.added_window = Some(window);
+        }
+        self
+    }
+
+    /// Returns true if every splice adds fields.
+    pub fn has_added_fields(&self) -> bool {
+        !self.layout.added_fields.is_empty()
+    }
+
     /// Returns true if the client requested a stream.
     pub fn is_streaming(&self) -> bool {
-        self.streaming.or_else(|| self.top_level.get("stream").and_then(JsonValue::bool)).unwrap_or(false)
+        let stated = self.streaming.or_else(|| self.top_level.get("stream").and_then(JsonValue::bool));
+        stated.unwrap_or(self.syntax().stream_default == StreamDefault::Stream)
     }
 
     /// Returns true if the provider stores the history and this body contains only the newest messages. Such a body has

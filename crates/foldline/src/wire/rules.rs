@@ -13,6 +13,8 @@ pub(crate) struct DialectRules {
     pub(crate) instructions_are_messages: bool,
     /// False if the provider may compare the arguments of a call with those that the model generated.
     pub(crate) arguments_are_editable: bool,
+    /// False if no text can take the place of an image or a file.
+    pub(crate) media_is_editable: bool,
     /// Range within which the id of a call must be unique.
     pub(crate) call_id_scope: CallIdScope,
     /// Longest id of a call, in characters.

@@ -1,9 +1,10 @@
-//! Splits a stream into frames: server-sent events, or the elements of one JSON array.
+//! Splits a stream into frames: server-sent events, the elements of one JSON array, JSON lines, or binary messages.
 //!
 //! A frame is one event with its terminating blank line, a comment, or a stray blank line; or one element of an array
-//! with the comma before it, or the bracket at its end. The concatenated frames always equal the input, so that a proxy can forward them unchanged and parse a copy. Network chunk boundaries do not
-//! matter. A frame that lies within one pushed chunk is borrowed from it; only a frame that spans two chunks is copied,
-//! once.
+//! with the comma before it, or the bracket at its end; or one line; or one message of an event stream. The
+//! concatenated frames always equal the input, so that a proxy can forward them unchanged and parse a copy. Network
+//! chunk boundaries do not matter. A frame that lies within one pushed chunk is borrowed from it; only a frame that
+//! spans two chunks is copied, once.
 //!
 //! This module is independent of any provider.
 
@@ -12,7 +13,8 @@ use std::ops::Range;
 
 use memchr::{memchr, memchr2};
 
-use crate::wire::json_array::{ArrayScan, ArrayState, write_array_frame};
+use crate::wire::event_stream::{EventMessage, MessageScan};
+use crate::wire::json_array::ArrayScan;
 
 /// Default for the largest event that is buffered. The last event of a Responses stream repeats the whole output,
 /// including generated images.
@@ -57,7 +59,21 @@ pub struct SseFrame<'a> {
     pub raw: &'a [u8],
     /// The kind of end.
     pub end: FrameEnd,
-    pub(crate) is_array_element: bool,
+    pub(crate) kind: FrameKind,
+}
+
+/// The kind of a stream's frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    /// Server-sent events.
+    #[default]
+    Event,
+    /// Elements of one JSON array.
+    ArrayElement,
+    /// Lines of JSON.
+    Line,
+    /// Binary messages with checksums (`application/vnd.amazon.eventstream`).
+    Message,
 }
 
 /// The end of a frame.
@@ -75,12 +91,38 @@ pub enum FrameEnd {
 /// Position of the scan for the end of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameScan {
-    /// At the first byte of a stream of either kind: only an array begins with a bracket.
+    /// At the first byte of a stream of any kind, which shows the kind.
     Unknown,
     /// In a stream of events.
     Events(LineState),
     /// In an array.
     Array(ArrayScan),
+    /// In a stream of lines.
+    Lines,
+    /// In a stream of messages.
+    Messages(MessageScan),
+}
+
+impl FrameScan {
+    /// Returns the scan of a stream that begins with this byte. No field of an event begins with a bracket or a brace,
+    /// and only a message begins with a control character: the high byte of its length.
+    fn for_first_byte(byte: u8) -> Self {
+        match byte {
+            b'[' => FrameScan::Array(ArrayScan::default()),
+            b'{' => FrameScan::Lines,
+            0..8 => FrameScan::Messages(MessageScan::default()),
+            _ => FrameScan::Events(LineState::Start),
+        }
+    }
+
+    fn kind(&self) -> FrameKind {
+        match self {
+            FrameScan::Unknown | FrameScan::Events(_) => FrameKind::Event,
+            FrameScan::Array(_) => FrameKind::ArrayElement,
+            FrameScan::Lines => FrameKind::Line,
+            FrameScan::Messages(_) => FrameKind::Message,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +159,8 @@ impl SseFramer {
         }
     }
 
-    /// Returns a framer that also accepts a JSON array in place of events.
-    pub(crate) fn or_json_array(self) -> Self {
+    /// Returns a framer that detects the kind of the stream by its first byte.
+    pub(crate) fn with_any_kind(self) -> Self {
         Self { scan: FrameScan::Unknown, ..self }
     }
 
@@ -129,9 +171,7 @@ impl SseFramer {
             self.pending.clear();
         }
         if let (FrameScan::Unknown, Some(first)) = (self.scan, input.first()) {
-            let is_array = *first == b'[';
-            self.scan =
-                if is_array { FrameScan::Array(ArrayScan::default()) } else { FrameScan::Events(LineState::Start) };
+            self.scan = FrameScan::for_first_byte(*first);
         }
         let capacity = self.max_event_bytes - self.pending.len();
         let (taken, end) = match self.find_event_end(&input[..capacity.min(input.len())]) {
@@ -153,7 +193,7 @@ impl SseFramer {
             // The oversized event ended with the previous chunk, which is only known now.
             return self.next(input);
         }
-        let is_array_element = self.is_array();
+        let kind = self.scan.kind();
         let (head, rest) = input.split_at(taken);
         *input = rest;
         let raw = if self.pending.is_empty() {
@@ -165,7 +205,7 @@ impl SseFramer {
         };
         let offset = self.next_frame_offset;
         self.next_frame_offset += raw.len() as u64;
-        Some(SseFrame { offset, raw, end, is_array_element })
+        Some(SseFrame { offset, raw, end, kind })
     }
 
     /// Returns the rest at the end of the stream: an event without its blank line.
@@ -177,7 +217,7 @@ impl SseFramer {
             return None;
         }
         self.pending_returned = true;
-        let is_array_element = self.is_array();
+        let kind = self.scan.kind();
         let end = match &mut self.scan {
             _ if std::mem::take(&mut self.in_oversized_event) => FrameEnd::Oversized,
             FrameScan::Events(state) => match std::mem::replace(state, LineState::Start) {
@@ -185,15 +225,13 @@ impl SseFramer {
                 _ => FrameEnd::Interrupted,
             },
             FrameScan::Array(scan) if scan.is_closed() => FrameEnd::Complete,
-            FrameScan::Array(_) | FrameScan::Unknown => FrameEnd::Interrupted,
+            FrameScan::Array(_) | FrameScan::Lines | FrameScan::Messages(_) | FrameScan::Unknown => {
+                FrameEnd::Interrupted
+            }
         };
         let offset = self.next_frame_offset;
         self.next_frame_offset += self.pending.len() as u64;
-        Some(SseFrame { offset, raw: &self.pending, end, is_array_element })
-    }
-
-    fn is_array(&self) -> bool {
-        matches!(self.scan, FrameScan::Array(_))
+        Some(SseFrame { offset, raw: &self.pending, end, kind })
     }
 
     /// Returns the number of bytes buffered until their frame ends.
@@ -208,6 +246,8 @@ impl SseFramer {
             FrameScan::Unknown => None,
             FrameScan::Array(scan) => scan.find_frame_end(bytes),
             FrameScan::Events(state) => state.find_event_end(bytes),
+            FrameScan::Lines => memchr(b'\n', bytes).map(|at| at + 1),
+            FrameScan::Messages(scan) => scan.find_frame_end(bytes),
         }
     }
 }
@@ -248,17 +288,29 @@ impl<'a> SseFrame<'a> {
         self.offset..self.offset + self.raw.len() as u64
     }
 
-    /// Returns the value of the `event` field.
+    /// Returns the value of the `event` field, or the type of a message.
     pub fn name(&self) -> Option<&'a str> {
+        if let Some(message) = self.message() {
+            return message.event_type();
+        }
         self.last_field("event").and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// Returns the values of the `data` fields, joined by line feeds, or the element of an array; `None` if there is
-    /// neither.
+    /// Returns the values of the `data` fields, joined by line feeds, or the element of an array, the line, or the
+    /// content of the message; `None` if there is none.
     pub fn data(&self) -> Option<Cow<'a, [u8]>> {
-        if self.is_array_element {
-            let element = memchr(b'{', self.raw).map(|start| &self.raw[start..]);
-            return element.filter(|_| self.end != FrameEnd::Oversized).map(Cow::Borrowed);
+        let is_readable = self.end != FrameEnd::Oversized;
+        match self.kind {
+            FrameKind::Event => {}
+            FrameKind::ArrayElement => {
+                let element = memchr(b'{', self.raw).map(|start| &self.raw[start..]);
+                return element.filter(|_| is_readable).map(Cow::Borrowed);
+            }
+            FrameKind::Line => {
+                let line = self.raw.trim_ascii();
+                return (is_readable && !line.is_empty()).then_some(Cow::Borrowed(line));
+            }
+            FrameKind::Message => return self.message().map(|message| message.data()),
         }
         let mut data: Option<Cow<'a, [u8]>> = None;
         for (_, value) in self.fields().filter(|(name, _)| *name == b"data") {
@@ -289,17 +341,19 @@ impl<'a> SseFrame<'a> {
         self.fields().next().is_none() && self.data().is_none()
     }
 
-    /// Writes the frame, with new data if there is any. An element of an array gets the separator that the array needs.
-    pub(crate) fn write(&self, data: Option<&str>, array: &mut ArrayState, out: &mut Vec<u8>) {
-        match data {
-            _ if self.is_array_element => write_array_frame(self.raw, data, array, out),
-            Some(data) => self.write_with_data(data, out),
-            None => out.extend_from_slice(self.raw),
-        }
+    /// Returns the message, if the frame is an intact one.
+    pub(crate) fn message(&self) -> Option<EventMessage<'a>> {
+        let is_whole = self.kind == FrameKind::Message && self.end == FrameEnd::Complete;
+        is_whole.then(|| EventMessage::parse(self.raw)).flatten()
+    }
+
+    /// Returns true if the frame is a message that is not intact.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.kind == FrameKind::Message && self.end != FrameEnd::Oversized && self.message().is_none()
     }
 
     /// Writes the event with new data on one line; its other lines are copied.
-    fn write_with_data(&self, data: &str, out: &mut Vec<u8>) {
+    pub(crate) fn write_with_data(&self, data: &str, out: &mut Vec<u8>) {
         let mut written = false;
         for line in SseLines(self.without_bom()).filter(|line| !line.is_empty()) {
             if line != b"data" && !line.starts_with(b"data:") {
@@ -308,8 +362,7 @@ impl<'a> SseFrame<'a> {
                 continue;
             } else {
                 out.extend_from_slice(b"data: ");
-                // Between JSON tokens a line end equals a space, and valid tokens contain none.
-                out.extend(data.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+                out.extend(on_one_line(data));
             }
             out.push(b'\n');
         }
@@ -328,7 +381,7 @@ impl<'a> SseFrame<'a> {
 
     /// Returns the fields in order, without comments.
     fn fields(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let has_fields = self.end != FrameEnd::Oversized && !self.is_array_element;
+        let has_fields = self.end != FrameEnd::Oversized && self.kind == FrameKind::Event;
         let raw: &'a [u8] = if has_fields { self.without_bom() } else { &[] };
         SseLines(raw).filter(|line| !line.is_empty() && line[0] != b':').map(|line| {
             let colon = memchr(b':', line).unwrap_or(line.len());
@@ -336,6 +389,11 @@ impl<'a> SseFrame<'a> {
             (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
         })
     }
+}
+
+/// Returns JSON without line ends: between tokens a line end equals a space, and valid tokens contain none.
+pub(crate) fn on_one_line(json: &str) -> impl Iterator<Item = u8> {
+    json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte })
 }
 
 /// The lines of a frame, without their terminators.

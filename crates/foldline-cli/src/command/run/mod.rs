@@ -115,9 +115,14 @@ struct ChildEnd {
 
 /// Replaces base URLs at which a foldline proxy answers by the upstreams of that proxy.
 async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
-    let CallerEnv { mut openai, mut anthropic, mut gemini, .. } = caller;
+    let CallerEnv { mut openai, mut anthropic, mut gemini, mut ollama, .. } = caller;
     let parsed = |url: &Option<String>| url.as_deref().and_then(|url| url.parse().ok());
-    let urls = [(Format::OpenAiChat, &mut openai), (Format::Anthropic, &mut anthropic), (Format::Gemini, &mut gemini)];
+    let urls = [
+        (Format::OpenAiChat, &mut openai),
+        (Format::Anthropic, &mut anthropic),
+        (Format::Gemini, &mut gemini),
+        (Format::Ollama, &mut ollama),
+    ];
     for (format, url) in urls {
         let Some(upstream) = parsed(url) else { continue };
         let running = probe::find_running_proxy(&upstream).await;
@@ -125,7 +130,7 @@ async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
             *url = Some(upstream.to_owned());
         }
     }
-    CallerEnv { openai, anthropic, gemini, ..caller }
+    CallerEnv { openai, anthropic, gemini, ollama, ..caller }
 }
 
 /// Runs the command to its end.

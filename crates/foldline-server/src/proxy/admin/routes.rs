@@ -21,7 +21,6 @@ use crate::proxy::downstream::error_response;
 use crate::proxy::fold::tenant::NoTenant;
 use crate::proxy::settings::ProxySettings;
 use crate::proxy::state::AppState;
-use crate::proxy::upstream::learned_window::WindowEvidence;
 use crate::proxy::upstream::models::ModelWindow;
 
 /// Path prefix of the proxy's own endpoints.
@@ -67,7 +66,7 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
         proxy.tenants.identify(&parts).map(|tenant| proxy.models.learned_windows(tenant.key)).unwrap_or_default();
     let learned = learned.into_iter().map(|ModelWindow { model, family, window }| {
         let age = window.learned_at.elapsed();
-        let expires = (window.evidence != WindowEvidence::ServerReport).then(|| timeouts.learned.saturating_sub(age));
+        let expires = (!window.evidence.is_stated()).then(|| timeouts.learned.saturating_sub(age));
         json!({
             "model": model,
             "upstream": upstreams.get(family).to_string(),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use foldline::engine::{CancelFlag, Crease, PinPatterns, apply_with_state};
 use foldline::laws::{LawProfile, ServerKind};
 use foldline::tokens::Tokens;
-use foldline::wire::{EndpointPurpose, ReportedId, Request};
+use foldline::wire::{EndpointPurpose, Format, ReportedId, Request};
 use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, Ledger, OriginalStore};
 use hyper::http::uri::Scheme;
 
@@ -96,7 +96,12 @@ fn prepare_blocking(
         true => request.with_injected_tool(&UNFOLD_TOOL),
         false => request,
     };
+    let request = match state.settings.ollama_num_ctx {
+        Some(window) if state.settings.mode == ProxyMode::Fold => request.with_load_window(window),
+        _ => request,
+    };
     let model = state.models.get(job.tenant.key, job.family, &session.model_name);
+    model.set_requested_window(request.load_window());
     let mut inputs = FoldInputs {
         profile: law_profile(&request, state.settings.upstreams.get(job.family)),
         limits: model.limits_for(&request),
@@ -172,10 +177,11 @@ fn is_too_large(error: &Error) -> bool {
 }
 
 /// Returns the laws of the server. A server without TLS is assumed to be local, with a chat template of unknown
-/// strictness.
+/// strictness; Ollama has one anywhere.
 fn law_profile(request: &Request<'_>, upstream: &UpstreamUrl) -> LawProfile {
     let profile = LawProfile::for_request(request);
-    if upstream.scheme == Scheme::HTTP { profile.served_by(ServerKind::ChatTemplate) } else { profile }
+    let has_template = upstream.scheme == Scheme::HTTP || request.format() == Format::Ollama;
+    if has_template { profile.served_by(ServerKind::ChatTemplate) } else { profile }
 }
 
 /// A conversation as the model sees it, with the facts about it.
@@ -324,7 +330,8 @@ impl FoldInputs<'_> {
     /// if it is the client's own.
     fn unfolded(&self, state: &AppState) -> Option<PreparedRequest> {
         let tool_offered = self.request.has_injected_tool();
-        if state.settings.mode != ProxyMode::Fold || !tool_offered && self.session.restored.is_none() {
+        let is_own = !tool_offered && self.session.restored.is_none() && !self.request.has_added_fields();
+        if state.settings.mode != ProxyMode::Fold || is_own {
             return None;
         }
         let tokens = self.model.meter.conversation(self.request.conversation());
@@ -346,8 +353,10 @@ impl FoldInputs<'_> {
         budget: Tokens,
         stored: &StoredHandles,
     ) -> PreparedRequest {
-        let is_changed =
-            applied.folded.is_some() || self.session.restored.is_some() || self.request.has_injected_tool();
+        let is_changed = applied.folded.is_some()
+            || self.session.restored.is_some()
+            || self.request.has_injected_tool()
+            || self.request.has_added_fields();
         let body = std::mem::take(&mut applied.body);
         PreparedRequest {
             sent_tokens: applied.tokens,
@@ -555,8 +564,6 @@ impl BudgetChoice {
 
 #[cfg(test)]
 mod tests {
-    use foldline::wire::Format;
-
     use super::*;
     use crate::proxy::settings::ProxySettings;
 

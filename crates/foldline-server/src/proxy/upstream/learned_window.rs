@@ -60,6 +60,15 @@ pub(crate) enum WindowEvidence {
     ConstantCount,
     /// The server's own report of its window.
     ServerReport,
+    /// The window that the request itself states.
+    RequestOption,
+}
+
+impl WindowEvidence {
+    /// Returns true if the server or the request states the window, so that it does not expire.
+    pub(crate) fn is_stated(self) -> bool {
+        matches!(self, Self::ServerReport | Self::RequestOption)
+    }
 }
 
 /// The meaning of a count that a server reported.
@@ -117,6 +126,8 @@ pub(crate) struct LearnedFacts {
     revealed: Option<LearnedWindow>,
     /// Window reported by the server.
     reported: Option<LearnedWindow>,
+    /// Window that requests state.
+    requested: Option<Tokens>,
     calibration: Calibration,
     fit: Option<CalibrationFit>,
     /// Latest plausible pair, and latest suspicious pair.
@@ -139,6 +150,33 @@ impl LearnedFacts {
         self.reported
     }
 
+    /// Returns the window that requests state.
+    pub(crate) fn requested(&self) -> Option<Tokens> {
+        self.requested
+    }
+
+    /// Records the window that the current request states. If it changes, the server loads the model again, and nothing
+    /// that was known of the window applies.
+    pub(crate) fn set_requested(&mut self, requested: Option<Tokens>, now: Instant) {
+        if std::mem::replace(&mut self.requested, requested) == requested {
+            return;
+        }
+        (self.revealed, self.suspect, self.queried) = (None, None, None);
+        self.reported = requested.map(|tokens| LearnedWindow {
+            tokens,
+            bounds: LimitScope::Window,
+            evidence: WindowEvidence::RequestOption,
+            learned_at: now,
+        });
+    }
+
+    /// Makes the next claim succeed.
+    pub(crate) fn repeat_query(&mut self) {
+        if let Some(queried) = &mut self.queried {
+            queried.again = true;
+        }
+    }
+
     pub(crate) fn fit(&self) -> Option<CalibrationFit> {
         self.fit
     }
@@ -146,7 +184,7 @@ impl LearnedFacts {
     /// Records a window. A server's own report replaces a window inferred from counts.
     pub(crate) fn learn(&mut self, window: LearnedWindow) {
         match window.evidence {
-            WindowEvidence::ServerReport => {
+            WindowEvidence::ServerReport | WindowEvidence::RequestOption => {
                 self.reported = Some(window);
                 self.revealed.take_if(|revealed| revealed.evidence == WindowEvidence::ConstantCount);
             }
@@ -285,6 +323,30 @@ mod tests {
         let now = Instant::now();
         let rules = CountRules { exactness, is_window_set: false, lifetime: LIFETIME };
         pairs.iter().map(|&pair| facts.compare(pair, rules, now)).collect()
+    }
+
+    /// Another window in a request reloads the model.
+    #[test]
+    fn requested_window_replaces_what_was_known() {
+        let (mut facts, now) = (LearnedFacts::default(), Instant::now());
+        let report = |tokens| LearnedWindow {
+            tokens,
+            bounds: LimitScope::Window,
+            evidence: WindowEvidence::ServerReport,
+            learned_at: now,
+        };
+        assert!(facts.claim_query(now, LIFETIME));
+        facts.learn(report(4_096));
+        facts.set_requested(None, now);
+        assert_eq!(facts.reported().map(|window| window.tokens), Some(4_096));
+        facts.set_requested(Some(32_768), now);
+        assert_eq!(facts.reported().map(|window| window.tokens), Some(32_768));
+        assert!(facts.claim_query(now, LIFETIME), "the server may have a lower ceiling");
+        facts.learn(report(8_192));
+        facts.set_requested(Some(32_768), now);
+        assert_eq!(facts.reported().map(|window| window.tokens), Some(8_192));
+        facts.set_requested(None, now);
+        assert_eq!(facts.reported(), None);
     }
 
     fn window(facts: &LearnedFacts) -> Option<Tokens> {

@@ -245,6 +245,22 @@ impl UpstreamModel {
         self.learned().learn(LearnedWindow::reported(tokens));
     }
 
+    /// Records the window with which the server loads the model for the current request, if a request states it. The
+    /// server is queried again when it changes.
+    pub(crate) fn set_requested_window(&self, tokens: Option<Tokens>) {
+        self.learned().set_requested(tokens, Instant::now());
+    }
+
+    /// Returns the window that the current request states.
+    pub(crate) fn requested_window(&self) -> Option<Tokens> {
+        self.learned().requested()
+    }
+
+    /// Makes the next request query the server again: it does not know the window yet.
+    pub(crate) fn repeat_probe(&self) {
+        self.learned().repeat_query();
+    }
+
     /// Returns true if the server has to be queried for its window now. The caller must then query it.
     pub(crate) fn claim_probe(&self) -> bool {
         self.window_override.is_none() && self.learned().claim_query(Instant::now(), self.lifetime)

@@ -1,5 +1,6 @@
 //! Requests that carry no conversation: forwarded unmodified while they arrive, and so is the response.
 
+use std::sync::Once;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
@@ -18,6 +19,11 @@ use crate::proxy::downstream::request_body::BodyError;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamRequest;
 
+/// Path of Ollama whose requests are a prompt without messages.
+const GENERATE_PATH: &str = "/api/generate";
+/// Reported once.
+static REPORTED_GENERATE: Once = Once::new();
+
 /// Forwards a request to this URI, and returns the response for the client.
 pub(crate) async fn pass_through(
     state: &AppState,
@@ -26,6 +32,11 @@ pub(crate) async fn pass_through(
     body: Body,
 ) -> Result<Response, ErrorCause> {
     state.metrics.requests.get_or_create(&RequestLabels { format: "other", sent: "passthrough" }).inc();
+    if uri.path().ends_with(GENERATE_PATH) {
+        REPORTED_GENERATE.call_once(|| {
+            tracing::info!("requests to {GENERATE_PATH} have no messages and are not folded; use /api/chat");
+        });
+    }
     headers::prepare_for_upstream(&mut parts.headers);
     let response = forward(state, parts, uri, body).await?;
     let (head, body) = response.into_parts();

@@ -19,13 +19,12 @@ use crate::proxy::downstream::body_budget::{BodyBudget, BodyBuffer};
 /// Maximum time that a stream is held before its head is sent to the client: a prompt is refused quickly, while a model
 /// may think for minutes.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Content types of streams.
+const STREAM_TYPES: [&str; 3] = ["text/event-stream", "application/x-ndjson", "application/vnd.amazon.eventstream"];
 /// Maximum bytes of a stream that are held.
 const MAX_HELD_BYTES: usize = 256 << 10;
 /// Maximum size of a body that is parsed; larger bodies are forwarded unparsed.
 const MAX_BUFFERED_BYTES: usize = 32 << 20;
-
-/// Content type of a stream of events.
-const EVENT_STREAM_TYPE: &[u8] = b"text/event-stream";
 
 /// A response that has started.
 pub(crate) struct ResponseHead {
@@ -71,11 +70,13 @@ impl ResponseHead {
         }
     }
 
-    /// Returns true if the response is a stream of events.
+    /// Returns true if the response is a stream of events, lines or messages.
     pub(crate) fn is_event_stream(&self) -> bool {
         let kind = self.parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes().trim_ascii_start());
-        let start = kind.and_then(|kind| kind.get(..EVENT_STREAM_TYPE.len()));
-        start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM_TYPE))
+        let has_start = |kind: &[u8], stream: &str| {
+            kind.get(..stream.len()).is_some_and(|start| start.eq_ignore_ascii_case(stream.as_bytes()))
+        };
+        kind.is_some_and(|kind| STREAM_TYPES.iter().any(|stream| has_start(kind, stream)))
     }
 
     /// Reads a body to its end, or up to the limit, or as far as there is memory.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::tokens::Tokens;
+use foldline::wire::Format;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::http::uri::Scheme;
@@ -40,11 +41,14 @@ pub(crate) async fn probe_window(state: &AppState, prepared: Option<&PreparedReq
         return false;
     };
     let upstream = state.settings.upstreams.get(prepared.job.family).clone();
-    let is_local = upstream.scheme == Scheme::HTTP;
+    let is_ollama = prepared.job.format == Format::Ollama;
+    let is_local = upstream.scheme == Scheme::HTTP || is_ollama;
     let probe = WindowProbe {
         client: state.client.clone(),
         headers: probe_headers(headers),
         model: prepared.model_name.clone(),
+        server: if is_ollama { ServerApi::Ollama } else { ServerApi::Unknown },
+        requested: prepared.model.requested_window(),
         upstream,
     };
     let model = prepared.model.clone();
@@ -69,18 +73,38 @@ pub(crate) struct WindowProbe {
     pub(crate) upstream: UpstreamUrl,
     pub(crate) headers: HeaderMap,
     pub(crate) model: String,
+    pub(crate) server: ServerApi,
+    /// Window with which the server loads the model, if the request states it.
+    pub(crate) requested: Option<Tokens>,
+}
+
+/// The API of a server, as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerApi {
+    /// Ollama's own API.
+    Ollama,
+    /// Any other.
+    Unknown,
 }
 
 impl WindowProbe {
     async fn update_model(&self, model: &Arc<UpstreamModel>) {
-        if let Some(window) = self.query_window().await.filter(|window| PLAUSIBLE_WINDOW_TOKENS.contains(window)) {
-            tracing::info!(model = self.model, window, "learned a window: the server reported it");
-            model.set_reported_window(window);
+        match self.query_window().await.filter(|window| PLAUSIBLE_WINDOW_TOKENS.contains(window)) {
+            Some(window) => {
+                tracing::info!(model = self.model, window, "learned a window: the server reported it");
+                model.set_reported_window(window);
+            }
+            // Ollama knows the window of a model once it is loaded.
+            None if self.server == ServerApi::Ollama => model.repeat_probe(),
+            None => {}
         }
     }
 
     /// Returns the window that the server reports, from the most reliable source first: loaded models, then listed ones.
     pub(crate) async fn query_window(&self) -> Option<Tokens> {
+        if self.server == ServerApi::Ollama {
+            return self.query_ollama().await;
+        }
         if self.upstream.scheme == Scheme::HTTP {
             if let Some(loaded) =
                 self.get_json("/api/ps").await.and_then(|json| ollama_loaded_window(&json, &self.model))
@@ -96,6 +120,22 @@ impl WindowProbe {
             }
         }
         self.get_json("/v1/models").await.and_then(|json| listed_window(&json, &self.model))
+    }
+
+    /// Returns the window of a model at Ollama: the one that the request states, up to the ceiling of the model; or else
+    /// that of the loaded model, or the one in its file. Without any of these the server chooses one by its memory when
+    /// it loads the model.
+    async fn query_ollama(&self) -> Option<Tokens> {
+        let show = || self.request_json(Method::POST, "/api/show", json!({ "model": self.model }).to_string());
+        if let Some(requested) = self.requested {
+            let ceiling = show().await.and_then(|shown| ollama_ceiling(&shown));
+            return Some(requested.min(ceiling.unwrap_or(Tokens::MAX)));
+        }
+        let loaded = self.get_json("/api/ps").await.and_then(|json| ollama_loaded_window(&json, &self.model));
+        match loaded {
+            Some(loaded) => Some(loaded),
+            None => show().await.and_then(|shown| ollama_num_ctx(&shown)),
+        }
     }
 
     async fn get_json(&self, path: &str) -> Option<Value> {
@@ -139,6 +179,12 @@ fn matches_ollama_name(name: &Value, model: &str) -> bool {
 fn ollama_num_ctx(shown: &Value) -> Option<Tokens> {
     let lines = shown["parameters"].as_str()?.lines();
     lines.filter_map(|line| line.trim().strip_prefix("num_ctx")).find_map(|value| value.trim().parse().ok())
+}
+
+/// Returns the longest window of an Ollama model: the length that it was trained with.
+fn ollama_ceiling(shown: &Value) -> Option<Tokens> {
+    let info = shown["model_info"].as_object()?;
+    info.iter().find(|(key, _)| key.ends_with(".context_length"))?.1.as_u64()
 }
 
 /// Returns the window of one slot of llama.cpp's server.
@@ -200,7 +246,7 @@ mod tests {
         let ps = json!({ "models": [{ "name": "llama3:latest", "context_length": 4_096 }] });
         assert_eq!((ollama_loaded_window(&ps, "llama3"), ollama_loaded_window(&ps, "qwen")), (Some(4_096), None));
         let shown = json!({ "parameters": "stop \"x\"\nnum_ctx                        16384", "model_info": { "llama.context_length": 131_072 } });
-        assert_eq!(ollama_num_ctx(&shown), Some(16_384));
+        assert_eq!((ollama_num_ctx(&shown), ollama_ceiling(&shown)), (Some(16_384), Some(131_072)));
         let anthropic = json!({ "data": [{ "id": "claude-opus-4-6", "max_input_tokens": 200_000 }] });
         assert_eq!(listed_window(&anthropic, "claude-opus-4-6"), Some(200_000));
     }

@@ -114,7 +114,11 @@ impl<'v> PassView<'v> {
         let is_aged =
             self.age(segment) >= retention_calls(self.options, segment) || segment.at.message < self.keep_share_start;
         let may_change = self.edit_from..self.newest_round_start;
-        let may_edit = segment.kind != SegmentKind::Arguments || self.options.edit_arguments;
+        let may_edit = match segment.kind {
+            SegmentKind::Arguments => self.options.edit_arguments,
+            SegmentKind::Media => self.options.edit_media,
+            _ => true,
+        };
         is_aged && may_edit && may_change.contains(&segment.at.message) && !self.options.pins.matches(segment)
     }
 

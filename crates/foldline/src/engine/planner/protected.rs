@@ -116,7 +116,7 @@ impl<'d> PlanBuilder<'d> {
                 let verbatim = self.state.rounds.is_verbatim(segment.at.message);
                 stage == Stage::Truncation && self.is_of_user(segment) && !verbatim
             }
-            SegmentKind::Media => stage == Stage::Truncation || !self.is_of_user(segment),
+            SegmentKind::Media => self.options.edit_media && (stage == Stage::Truncation || !self.is_of_user(segment)),
             SegmentKind::Result => true,
             SegmentKind::Prose => segment.at.message < self.newest_round_start,
             SegmentKind::Arguments | SegmentKind::Reasoning => false,

@@ -4,6 +4,7 @@
 
 pub(crate) mod anthropic;
 pub(crate) mod gemini;
+pub(crate) mod ollama;
 pub(crate) mod openai;
 pub(crate) mod openai_chat;
 pub(crate) mod openai_responses;
@@ -20,8 +21,8 @@ use crate::wire::request::utf8_text;
 use crate::wire::rules::ResultPlacement;
 
 /// All dialects, in the order of [`Format`].
-pub(crate) static DIALECTS: [&Dialect; 4] =
-    [&openai_chat::DIALECT, &openai_responses::DIALECT, &anthropic::DIALECT, &gemini::DIALECT];
+pub(crate) static DIALECTS: [&Dialect; 5] =
+    [&openai_chat::DIALECT, &openai_responses::DIALECT, &anthropic::DIALECT, &gemini::DIALECT, &ollama::DIALECT];
 
 impl Format {
     /// Returns the row of the table of dialects.
@@ -66,8 +67,8 @@ impl Format {
         })
     }
 
-    /// Detects the dialect of a body from fields that only one dialect has, and falls back to Chat Completions. Returns
-    /// `None` if the body is not a JSON object or array.
+    /// Detects the dialect of a body from fields that only one dialect has, later rows first because others resemble
+    /// Chat Completions, and falls back to that. Returns `None` if the body is not a JSON object or array.
     pub fn detect(body: &[u8]) -> Option<Format> {
         let document = parse_document(utf8_text(body).ok()?).ok()?;
         let is_list = document.is_object() || document.is_array();
@@ -82,7 +83,8 @@ impl Format {
             (_, true) => JsonObject::new(document, Vec::new()),
             _ => return None,
         };
-        let find = |is_marked: &dyn Fn(&Dialect) -> bool| DIALECTS.iter().copied().find(|dialect| is_marked(dialect));
+        let find =
+            |is_marked: &dyn Fn(&Dialect) -> bool| DIALECTS.iter().copied().rev().find(|dialect| is_marked(dialect));
         let in_message = |message: &JsonObject<'_>| {
             find(&|dialect| (dialect.marks.in_message)(message)).or_else(|| {
                 message.elements("content").iter().find_map(|block| {

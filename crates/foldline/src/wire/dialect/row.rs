@@ -92,7 +92,8 @@ impl Dialect {
         (self.errors.body)(self.error_kind(status), message)
     }
 
-    /// Returns the path of a turn with a model, after the base URL and its version.
+    /// Returns the path of a turn with a model, after the base URL and its version; without a version if it begins with a
+    /// slash.
     pub fn turn_path(&self, model: &str) -> String {
         self.compose.path.replace("{model}", model)
     }

@@ -41,7 +41,8 @@ fn table_is_in_the_order_of_the_identifiers() {
 #[test]
 fn path_of_a_turn_leads_to_its_dialect() {
     for dialect in DIALECTS {
-        let path = format!("/v1/{}", dialect.turn_path("m-1"));
+        let turn_path = dialect.turn_path("m-1");
+        let path = if turn_path.starts_with('/') { turn_path } else { format!("/v1/{turn_path}") };
         let (found, endpoint) = Dialect::for_path(&path).unwrap();
         assert_eq!((found.name, endpoint.purpose), (dialect.name, EndpointPurpose::Turn));
         assert!(endpoint.model.is_none_or(|model| model == "m-1"), "{path}");
@@ -67,7 +68,7 @@ fn own_error_is_read_as_an_error() {
             let response = Response::parse(dialect.format, body.as_bytes()).unwrap();
             let error = response.error.unwrap();
             assert_eq!(error.message, "because \"so\"", "{body}");
-            assert_eq!(error.kind.as_deref(), Some(dialect.error_kind(status)), "{body}");
+            assert_eq!(error.kind.as_deref().unwrap_or_default(), dialect.error_kind(status), "{body}");
         }
     }
 }

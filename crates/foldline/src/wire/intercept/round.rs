@@ -1,10 +1,11 @@
 //! One round of an answer: which of its calls are hidden, how it ended, and what the client may see of it.
 
+use crate::wire::client_stream::{ClientStream, ErrorEvent};
 use crate::wire::json::scan;
 use crate::wire::json::scan::JsonObject;
 use crate::wire::json_array::{ArrayState, is_array_end};
 use crate::wire::response::{ApiError, StopInfo, StopReason, StreamEvent, StreamStep, Usage};
-use crate::wire::sse::SseFrame;
+use crate::wire::sse::{FrameKind, SseFrame};
 
 /// The id reported at the end of a Responses stream of several rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,8 +38,8 @@ pub(crate) struct RoundState {
     /// The provider's error in a later round; the next field has its bytes.
     pub(crate) error: Option<ApiError>,
     pub(crate) error_bytes: Vec<u8>,
-    /// The client's array so far, if the stream is one; kept in later rounds.
-    pub(crate) array: ArrayState,
+    /// The form of the client's stream; kept in later rounds.
+    pub(crate) stream: ClientStream,
 }
 
 /// The end of a round.
@@ -75,8 +76,8 @@ impl RoundState {
     }
 
     fn forward_frame(&mut self, step: &StreamStep<'_>, editor: &mut dyn FrameEditor, tool: &str, client: &mut Vec<u8>) {
-        if step.frame.is_array_element && self.array == ArrayState::Absent {
-            self.array = ArrayState::Unopened;
+        if self.is_first() && self.stream.kind() != step.frame.kind {
+            self.stream = ClientStream::new(step.frame.kind);
         }
         let data = match edit_frame(editor, &step.frame, self, tool) {
             FrameAction::Withhold => return,
@@ -85,11 +86,16 @@ impl RoundState {
         };
         // An error of a later round is held back, since the round may be retried.
         if self.error.is_some() {
-            let is_begun = !self.error_bytes.is_empty();
-            let mut array = if is_begun { ArrayState::Opened } else { self.array };
-            step.frame.write(data.as_deref(), &mut array, &mut self.error_bytes);
+            let mut stream = match self.stream {
+                ClientStream::Array(_) if !self.error_bytes.is_empty() => ClientStream::Array(ArrayState::Opened),
+                stream => stream,
+            };
+            // An error in another form than the client's stream is written in the client's form at the end.
+            if stream.kind() == step.frame.kind {
+                stream.write_frame(&step.frame, data.as_deref(), &mut self.error_bytes);
+            }
         } else {
-            step.frame.write(data.as_deref(), &mut self.array, client);
+            self.stream.write_frame(&step.frame, data.as_deref(), client);
             self.shown_to_client |= step.events != [StreamEvent::Ping];
             self.output |= step.events.iter().any(|event| self.shows(event, tool));
         }
@@ -158,7 +164,7 @@ impl RoundState {
     /// Returns the state of the round after this one, with the token counts so far.
     pub(crate) fn next(&self, earlier_usage: Option<Usage>) -> Self {
         let (number, max_rounds) = (self.number + 1, self.max_rounds);
-        Self { number, max_rounds, earlier_usage, output: self.output, array: self.array, ..Self::default() }
+        Self { number, max_rounds, earlier_usage, output: self.output, stream: self.stream, ..Self::default() }
     }
 
     pub(crate) fn is_first(&self) -> bool {
@@ -198,7 +204,7 @@ pub(crate) trait FrameEditor: std::fmt::Debug + Send + Sync {
     fn position(&self) -> u64;
 
     /// Returns the event that ends a stream with an error; `kind` is the error's type.
-    fn error_event(&mut self, kind: &str, error: &ApiError) -> String;
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> ErrorEvent;
 
     /// Sets the id reported at the end of the stream.
     fn report_id(&mut self, _id: ReportedId) {}
@@ -220,7 +226,7 @@ impl Clone for Box<dyn FrameEditor> {
 
 fn edit_frame(editor: &mut dyn FrameEditor, frame: &SseFrame<'_>, round: &RoundState, tool: &str) -> FrameAction {
     let Some(data) = frame.data() else {
-        let is_early_end = frame.is_array_element && round.continues() && is_array_end(frame.raw);
+        let is_early_end = frame.kind == FrameKind::ArrayElement && round.continues() && is_array_end(frame.raw);
         return if is_early_end { FrameAction::Withhold } else { FrameAction::Forward };
     };
     if data.starts_with(b"[DONE]") {

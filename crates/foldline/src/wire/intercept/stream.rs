@@ -1,9 +1,9 @@
 //! Merges the rounds of a streamed answer.
 
+use crate::wire::client_stream::ClientStream;
 use crate::wire::format::Format;
 use crate::wire::intercept::calls::{FinishedAnswer, InterceptedCalls, hidden_calls};
 use crate::wire::intercept::round::{FrameEditor, ReportedId, RoundEnd, RoundState};
-use crate::wire::json_array::{ArrayState, write_array_frame};
 use crate::wire::response::{ApiError, Response, StreamLimits, StreamReader, Usage};
 
 /// Merges the rounds of one answer into one stream.
@@ -97,7 +97,9 @@ impl StreamSplicer {
     pub fn with_limits(format: Format, tool: impl Into<String>, limits: StreamLimits) -> Self {
         let editor = (format.dialect().intercept.new_editor)(limits);
         let reader = StreamReader::with_limits(format, limits);
-        Self { format, tool: tool.into(), limits, reader, editor, round: RoundState::default(), end: None }
+        let stream = ClientStream::new(format.dialect().response.framing);
+        let round = RoundState { stream, ..RoundState::default() };
+        Self { format, tool: tool.into(), limits, reader, editor, round, end: None }
     }
 
     /// Sets the id reported at the end of a Responses stream.
@@ -169,10 +171,10 @@ impl StreamSplicer {
                     shown_to_client,
                     error,
                     error_bytes,
-                    array,
+                    stream,
                     ..
                 } = std::mem::take(&mut self.round);
-                self.round = RoundState { number, max_rounds, earlier_usage, output, array, ..RoundState::default() };
+                self.round = RoundState { number, max_rounds, earlier_usage, output, stream, ..RoundState::default() };
                 self.editor.restart_round();
                 return RoundOutcome::Interrupted(InterruptedRound { shown_to_client, error, error_bytes });
             }
@@ -214,20 +216,11 @@ impl StreamSplicer {
     pub fn write_error(&mut self, status: u16, error: &ApiError, client: &mut Vec<u8>) {
         let kind = error.kind.as_deref().unwrap_or((self.format.dialect().errors.kind)(status));
         let event = self.editor.error_event(kind, error);
-        if self.round.array == ArrayState::Absent {
-            return client.extend_from_slice(event.as_bytes());
-        }
-        let data = event.trim_end().trim_start_matches("data: ");
-        for frame in [data, "]"] {
-            write_array_frame(frame.as_bytes(), None, &mut self.round.array, client);
-        }
+        self.round.stream.write_error(&event, kind, &error.message, client);
     }
 
     /// Returns the keep-alive bytes for a client that waits while a round is prepared.
     pub fn keep_alive_bytes(&self) -> &'static [u8] {
-        match self.round.array {
-            ArrayState::Absent => self.format.dialect().intercept.keep_alive,
-            ArrayState::Unopened | ArrayState::Opened => b"\n",
-        }
+        self.round.stream.keep_alive(self.format.dialect().intercept.keep_alive)
     }
 }

@@ -54,7 +54,11 @@ pub(crate) fn scripted_stream(format: Format, script: &ScriptedResponse) -> Vec<
         Format::OpenAiChat => chat_frames(script),
         Format::OpenAiResponses => responses_frames(script),
         Format::Gemini => gemini_frames(script),
+        Format::Ollama => ollama_frames(script),
     };
+    if format == Format::Ollama {
+        return frames.iter().map(|(_, line)| format!("{line}\n")).collect::<String>().into_bytes();
+    }
     let has_names = matches!(format, Format::Anthropic | Format::OpenAiResponses);
     let mut bytes = String::new();
     for (name, data) in frames {
@@ -263,6 +267,72 @@ fn gemini_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     frames.into_iter().map(with_event_name).collect()
 }
 
+fn ollama_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
+    let line =
+        |message: Value| json!({"model": script.id, "created_at": "2026-11-18", "message": message, "done": false});
+    let mut frames = Vec::new();
+    let mut index = 0;
+    for output in &script.outputs {
+        match output {
+            ScriptedOutput::Reasoning(text, _) => {
+                let part = |part: &&str| line(json!({"role": "assistant", "content": "", "thinking": part}));
+                frames.extend(halves(text).iter().map(part));
+            }
+            ScriptedOutput::Text(text) => {
+                frames.extend(halves(text).iter().map(|part| line(json!({"role": "assistant", "content": part}))));
+            }
+            ScriptedOutput::Call(id, name, arguments) => {
+                let arguments: Value = serde_json::from_str(arguments).unwrap();
+                let call = json!({"id": id, "function": {"index": index, "name": name, "arguments": arguments}});
+                frames.push(line(json!({"role": "assistant", "content": "", "tool_calls": [call]})));
+                index += 1;
+            }
+            ScriptedOutput::Unknown => {
+                frames.push(line(json!({"role": "assistant", "content": "", "hologram": "x"})));
+            }
+        }
+    }
+    let mut last = line(json!({"role": "assistant", "content": ""}));
+    last["done"] = json!(true);
+    last["done_reason"] = json!(if script.stop == ScriptedStop::Length { "length" } else { "stop" });
+    last["total_duration"] = json!(100);
+    last["prompt_eval_count"] = json!(script.input);
+    last["eval_count"] = json!(script.output);
+    last["eval_duration"] = json!(script.output);
+    frames.push(last);
+    frames.into_iter().map(with_event_name).collect()
+}
+
+/// Texts and calls are appended in order; the last line has the end.
+fn read_ollama_lines(lines: &[Value]) -> ClientAnswer {
+    let mut answer = ClientAnswer::default();
+    let mut calls = 0;
+    for line in lines {
+        assert!(answer.stop.is_empty(), "{line} after the end");
+        let model = line["model"].as_str().unwrap();
+        assert!(answer.id.is_empty() || answer.id == model, "the model changes to {model}");
+        answer.id = model.to_owned();
+        let message = &line["message"];
+        append_text(&mut answer.reasoning, &message["thinking"]);
+        append_text(&mut answer.text, &message["content"]);
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            let function = &call["function"];
+            assert_eq!(function["index"], calls, "a gap before {call}");
+            calls += 1;
+            let arguments = json!(function["arguments"].to_string());
+            answer.calls.push(format!("{} {} {arguments}", call["id"], function["name"]));
+        }
+        if line["done"] == true {
+            append_text(&mut answer.stop, &line["done_reason"]);
+            answer.input = line["prompt_eval_count"].as_u64().unwrap();
+            answer.output = line["eval_count"].as_u64().unwrap();
+            assert_eq!(line["eval_duration"], answer.output, "the time of all rounds");
+        }
+    }
+    assert!(!answer.stop.is_empty(), "no end");
+    answer
+}
+
 /// Parts are appended in order; the last chunk has the finish reason.
 fn read_gemini_frames(frames: &[Value]) -> ClientAnswer {
     let mut answer = ClientAnswer::default();
@@ -298,12 +368,16 @@ pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
         Format::OpenAiChat => read_chat_frames(&frames),
         Format::OpenAiResponses => read_responses_frames(&frames),
         Format::Gemini => read_gemini_frames(&frames),
+        Format::Ollama => read_ollama_lines(&frames),
     }
 }
 
 /// Returns the data of the events of a stream.
 pub(crate) fn stream_chunks(format: Format, bytes: &[u8]) -> Vec<Value> {
     let text = std::str::from_utf8(bytes).unwrap();
+    if format == Format::Ollama {
+        return text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect();
+    }
     let mut frames = Vec::new();
     for frame in text.split_terminator("\n\n") {
         let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));

@@ -4,13 +4,14 @@ mod bodies;
 mod gemini_forms;
 pub(crate) mod properties;
 
-use crate::wire::Format::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
+use crate::wire::Format::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses};
 use crate::wire::intercept::testing::{
     ClientAnswer, ScriptedOutput, ScriptedResponse, ScriptedStop, TOOL_NAME, read_as_client, scripted_stream,
 };
 use crate::wire::intercept::{
     FinishedAnswer, InterceptedCalls, InterruptedRound, ReportedId, RoundOutcome, StreamSplicer,
 };
+use crate::wire::sse::SseFramer;
 use crate::wire::{ApiError, Format};
 
 fn script(
@@ -75,7 +76,25 @@ fn stop_reason(format: Format, end: ScriptedStop) -> &'static str {
         (OpenAiResponses, ScriptedStop::Length) => "max_output_tokens",
         (Gemini, ScriptedStop::Answer | ScriptedStop::Calls) => "STOP",
         (Gemini, ScriptedStop::Length) => "MAX_TOKENS",
+        (Ollama, ScriptedStop::Answer | ScriptedStop::Calls) => "stop",
+        (Ollama, ScriptedStop::Length) => "length",
     }
+}
+
+/// Returns true if a stream begins with a frame that only announces the response.
+fn announces_response(format: Format) -> bool {
+    !matches!(format, Gemini | Ollama)
+}
+
+/// Returns true if the calls of a stream arrive whole.
+fn has_whole_calls(format: Format) -> bool {
+    matches!(format, Gemini | Ollama)
+}
+
+/// Returns the length of the first frame of a stream.
+fn first_frame_length(stream: &[u8]) -> usize {
+    let mut framer = SseFramer::new().with_any_kind();
+    framer.next(&mut &*stream).map_or(0, |frame| frame.raw.len())
 }
 
 fn joined_json(json: &[String]) -> String {
@@ -90,7 +109,7 @@ fn without_a_hidden_call_every_byte_is_forwarded() {
         ScriptedOutput::Unknown,
         ScriptedOutput::Call("c", "read", "{}"),
     ];
-    for format in [Anthropic, OpenAiChat, Gemini] {
+    for format in Format::all().filter(|format| *format != OpenAiResponses) {
         let round = script("r1", &outputs, ScriptedStop::Calls, 50, 7);
         let played = play(format, std::slice::from_ref(&round));
         assert_eq!(played.bytes, scripted_stream(format, &round));
@@ -133,7 +152,7 @@ fn text_before_and_after_the_call_becomes_one_answer() {
         assert_eq!((usage.input, usage.output, usage.context_tokens()), (260, 29, 160), "usage covers both rounds");
         assert_eq!(played.intercepted[0].calls[0].id, "h");
         assert_eq!(played.intercepted[0].calls[0].arguments, r#"{"handle":"x"}"#);
-        let counts_bytes = matches!(format, OpenAiChat | Gemini);
+        let counts_bytes = matches!(format, OpenAiChat | Gemini | Ollama);
         assert_eq!(played.intercepted[0].position, if counts_bytes { 12 } else { 1 });
     }
 }
@@ -187,7 +206,7 @@ fn two_hidden_calls_in_a_round_are_answered_together() {
         let continuation = played.intercepted[0].continuation(&["one", "two"]);
         let expected = match format {
             Anthropic | Gemini => 2,
-            OpenAiChat => 3,
+            OpenAiChat | Ollama => 3,
             OpenAiResponses => 5,
         };
         assert_eq!(continuation.len(), expected, "{continuation:?}");
@@ -281,8 +300,7 @@ fn leading_hidden_call_leaves_no_index_gap() {
 
 #[test]
 fn truncated_hidden_call_is_ignored() {
-    // The calls of Gemini arrive whole.
-    for format in Format::all().filter(|format| *format != Gemini) {
+    for format in Format::all().filter(|format| !has_whole_calls(*format)) {
         let outputs = [ScriptedOutput::Text("a"), ScriptedOutput::Call("h", TOOL_NAME, r#"{"handle":"#)];
         let played = play(format, &[script("r1", &outputs, ScriptedStop::Length, 100, 20)]);
         assert_eq!(played.answer.text, "a", "{format:?}");
@@ -332,7 +350,8 @@ fn reasoning_keeps_signatures_and_is_returned_verbatim() {
             ],
         );
         assert_eq!(played.answer.reasoning, "first second", "{format:?}");
-        assert_eq!(played.answer.signatures, ["seal1", "seal2"]);
+        let signatures: &[&str] = if format == Ollama { &[] } else { &["seal1", "seal2"] };
+        assert_eq!(played.answer.signatures, signatures, "{format:?}");
         let turn = joined_json(&played.intercepted[0].turn_json);
         let expected = match format {
             Anthropic => {
@@ -346,6 +365,9 @@ fn reasoning_keeps_signatures_and_is_returned_verbatim() {
             }
             Gemini => {
                 r#"{"role":"model","parts":[{"text":"first ","thought":true},{"text":"","thought":true,"thoughtSignature":"seal1"},{"functionCall":{"args":{"a":1},"id":"h","name":"unfold"}}]}"#
+            }
+            Ollama => {
+                r#"{"role":"assistant","content":"","thinking":"first ","tool_calls":[{"function":{"arguments":{"a":1},"index":0,"name":"unfold"},"id":"h"}]}"#
             }
         };
         assert_eq!(turn, expected);
@@ -393,10 +415,16 @@ fn interrupted_round_is_reported_as_a_stream_error() {
         let before = bytes.len();
         let error = ApiError { message: "the \"upstream\" went away".into(), ..ApiError::default() };
         splicer.write_error(502, &error, &mut bytes);
-        let error_text = String::from_utf8(bytes[before..].to_vec()).unwrap();
-        let data: serde_json::Value = serde_json::from_str(error_text.split("data: ").nth(1).unwrap().trim()).unwrap();
-        let error = if format == OpenAiResponses { &data["response"]["error"] } else { &data["error"] };
-        assert_eq!(error["message"], "the \"upstream\" went away");
+        let mut framer = SseFramer::new().with_any_kind();
+        let mut error_bytes = &bytes[before..];
+        let error_text = String::from_utf8_lossy(&framer.next(&mut error_bytes).unwrap().data().unwrap()).into_owned();
+        let data: serde_json::Value = serde_json::from_str(&error_text).unwrap();
+        let message = match format {
+            OpenAiResponses => &data["response"]["error"]["message"],
+            Ollama => &data["error"],
+            _ => &data["error"]["message"],
+        };
+        assert_eq!(message, "the \"upstream\" went away");
         if format == OpenAiResponses {
             assert_eq!(data["response"]["status"], "failed");
             assert_eq!(data["response"]["output"][0]["content"][0]["text"], "half");
@@ -413,6 +441,7 @@ fn error_frame(format: Format) -> &'static str {
         OpenAiChat => "data: {\"error\":{\"message\":\"busy\"}}\n\n",
         OpenAiResponses => "event: error\ndata: {\"type\":\"error\",\"message\":\"busy\"}\n\n",
         Gemini => "data: {\"error\":{\"code\":503,\"message\":\"busy\",\"status\":\"UNAVAILABLE\"}}\n\n",
+        Ollama => "{\"error\":\"busy\"}\n",
     }
 }
 
@@ -453,13 +482,11 @@ fn later_round_failing_before_output_can_be_retried() {
         assert_eq!(interrupted.error_bytes, error_frame(format).as_bytes());
 
         let stream = scripted_stream(format, &answer);
-        // The first chunk of Gemini is already output.
-        let opening = match format {
-            Gemini => 0,
-            _ => stream.windows(2).position(|pair| pair == b"\n\n").unwrap() + 2,
-        };
+        let opening = if announces_response(format) { first_frame_length(&stream) } else { 0 };
         splicer.push(&stream[..opening], &mut bytes);
-        splicer.push(b": keep-alive\n\n", &mut Vec::new());
+        if stream.starts_with(b"data") || stream.starts_with(b"event") {
+            splicer.push(b": keep-alive\n\n", &mut Vec::new());
+        }
         assert_eq!(splicer.end_round(&mut bytes).expect_interrupted(), InterruptedRound::default(), "{format:?}");
 
         splicer.push(&stream, &mut bytes);
@@ -504,15 +531,11 @@ fn output_is_shown_once_the_model_generates_it() {
     for format in Format::all() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
-        let round = String::from_utf8(scripted_stream(
-            format,
-            &script("r1", &[ScriptedOutput::Text("abcd")], ScriptedStop::Answer, 9, 9),
-        ))
-        .unwrap();
-        let (opening, rest) = round.split_at(round.find("\n\n").unwrap() + 2);
-        splicer.push(opening.as_bytes(), &mut bytes);
-        assert_eq!(splicer.shows_output(), format == Gemini, "{format:?}: the first chunk of Gemini is output");
-        splicer.push(rest.as_bytes(), &mut bytes);
+        let round = scripted_stream(format, &script("r1", &[ScriptedOutput::Text("abcd")], ScriptedStop::Answer, 9, 9));
+        let (opening, rest) = round.split_at(first_frame_length(&round));
+        splicer.push(opening, &mut bytes);
+        assert_eq!(splicer.shows_output(), !announces_response(format), "{format:?}");
+        splicer.push(rest, &mut bytes);
         assert!(splicer.shows_output());
     }
 }
@@ -530,8 +553,7 @@ fn hidden_call_shows_no_output() {
             &mut bytes,
         );
         assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
-        // Gemini does not announce a response.
-        assert!(!splicer.shows_output() && (format == Gemini || !bytes.is_empty()), "{format:?}");
+        assert!(!splicer.shows_output() && bytes.is_empty() != announces_response(format), "{format:?}");
         assert_eq!(splicer.usage().unwrap().output, 20, "{format:?}");
         splicer.push(
             &scripted_stream(format, &script("r2", &[ScriptedOutput::Text("x")], ScriptedStop::Answer, 100, 20)),
@@ -558,6 +580,7 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
                 OpenAiChat => "\"finish_reason\":\"",
                 OpenAiResponses => "response.completed",
                 Gemini => "\"finishReason\":\"",
+                Ollama => "\"done\":true",
             };
             let first = scripted_stream(
                 format,
@@ -589,7 +612,8 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
                     let before = String::from_utf8_lossy(&bytes);
                     assert!(!before.contains(end_marker), "{format:?}: {before}");
                     assert_eq!(end.mixed.is_some(), hidden_in_last, "{format:?}");
-                    assert_eq!(end.mixed.map(|mixed| mixed.response_id), hidden_in_last.then(|| Some("r2".to_owned())));
+                    let id = (format != Ollama).then(|| "r2".to_owned());
+                    assert_eq!(end.mixed.map(|mixed| mixed.response_id), hidden_in_last.then_some(id));
                     bytes.extend(end.bytes);
                 }
             }

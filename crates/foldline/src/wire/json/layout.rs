@@ -24,6 +24,8 @@ pub(crate) struct BodyLayout {
     /// Start of the list of messages; `None` if the input is a plain string.
     pub(crate) messages_start: Option<usize>,
     pub(crate) tools: Option<ToolsLayout>,
+    /// Fields that every splice adds.
+    pub(crate) added_fields: Vec<AddedField>,
     messages: Vec<MessageLayout>,
     lists: Vec<ListLayout>,
     parts: Vec<PartLayout>,
@@ -38,6 +40,23 @@ pub(crate) struct BodyLayout {
 pub(crate) struct CompactSpan {
     start: u32,
     end: u32,
+}
+
+/// A field that is added at the start of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct AddedField {
+    /// After the opening brace.
+    pub(crate) at: usize,
+    /// The field, and the comma after it if it needs one.
+    pub(crate) json: String,
+}
+
+impl AddedField {
+    /// Creates a field of this name and value for an object.
+    pub(crate) fn new(object: &JsonObject<'_>, key: &str, value: &str) -> Self {
+        let comma = if object.fields().is_empty() { "" } else { "," };
+        Self { at: object.value.span.start + 1, json: format!(r#""{key}":{value}{comma}"#) }
+    }
 }
 
 /// The declarations of tools.
@@ -267,6 +286,11 @@ impl<'a, 'l> MessageBuilder<'a, 'l> {
     /// Creates a builder without lists.
     pub(crate) fn without_lists(role: Role, span: ByteSpan, layout: &'l mut BodyLayout) -> Self {
         Self { message: Message::new(role, Vec::new()), layout, span: span.into() }
+    }
+
+    /// Returns the role of the message.
+    pub(crate) fn role(&self) -> Role {
+        self.message.role
     }
 
     /// Returns the field of this key as an element of the message. Returns `None` if the key appears twice: removing

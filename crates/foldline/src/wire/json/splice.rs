@@ -139,6 +139,10 @@ pub(crate) fn splice<'a, 'e>(
         let list = list.ok_or_else(|| Error::bad_edit("the request has no list of tools to append to"))?;
         tools.apply(list.list_start, &list.elements, &mut changes);
     }
+    for field in &layout.added_fields {
+        let span = ByteSpan { start: field.at, end: field.at };
+        changes.push(ByteReplacement { span, replacement: Cow::Owned(field.json.clone()) });
+    }
     if changes.is_empty() {
         Ok(Cow::Borrowed(body.as_bytes()))
     } else {

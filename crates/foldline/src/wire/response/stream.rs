@@ -15,7 +15,7 @@ use crate::wire::response::body::{Response, ResponseExtent, without_empty_parts}
 use crate::wire::response::overflow::RequestRejection;
 use crate::wire::response::stop::StopInfo;
 use crate::wire::response::usage::Usage;
-use crate::wire::sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};
+use crate::wire::sse::{FrameEnd, FrameKind, MAX_EVENT_BYTES, SseFrame, SseFramer};
 
 /// Reads a streamed response.
 ///
@@ -171,6 +171,8 @@ pub enum UnreadableFrame {
     NotAnObject,
     /// The frame is longer than [`StreamLimits::max_event_bytes`].
     Oversized,
+    /// A checksum of the frame is wrong, or the stream ended inside it.
+    Corrupt,
 }
 
 impl StreamEvent {
@@ -203,7 +205,7 @@ impl StreamReader {
     pub fn with_limits(format: Format, limits: StreamLimits) -> Self {
         let parser = (format.dialect().response.new_stream)();
         let builder = ResponseBuilder { remaining_bytes: limits.max_kept_bytes, ..ResponseBuilder::default() };
-        let framer = SseFramer::with_max_event_bytes(limits.max_event_bytes).or_json_array();
+        let framer = SseFramer::with_max_event_bytes(limits.max_event_bytes).with_any_kind();
         Self { framer, parser, builder }
     }
 
@@ -270,6 +272,8 @@ impl StreamReader {
 pub(crate) struct ResponseSyntax {
     /// The field that every response has.
     pub(crate) content_key: &'static str,
+    /// The usual kind of a stream's frames. The first byte of a stream shows if it has another one.
+    pub(crate) framing: FrameKind,
     /// The field that may contain the whole response.
     pub(crate) envelope_key: Option<&'static str>,
     /// Parses a JSON body that has this field.
@@ -344,6 +348,7 @@ fn read_frame(parser: &mut dyn StreamParser, frame: &SseFrame<'_>, builder: &mut
             builder.truncated = true;
             out.push(StreamEvent::Unreadable(UnreadableFrame::Oversized));
         }
+        _ if frame.is_corrupt() => out.push(StreamEvent::Unreadable(UnreadableFrame::Corrupt)),
         Some(data) if data.starts_with(b"[DONE]") => builder.record_done("[DONE]", &mut out),
         Some(data) if !data.trim_ascii().is_empty() => match parse_data(&data) {
             Ok(document) => parser.read(name, &document.object(), builder, &mut out),

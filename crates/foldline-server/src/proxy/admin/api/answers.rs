@@ -11,7 +11,6 @@ use crate::proxy::admin::stats;
 use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
-use crate::proxy::upstream::learned_window::WindowEvidence;
 use crate::proxy::upstream::models::ModelWindow;
 
 /// Milliseconds of an hour and of a day.
@@ -365,7 +364,7 @@ pub(crate) fn learned_windows(state: &AppState, tenant: &Tenant) -> Vec<Value> {
     let windows = state.models.learned_windows(tenant.key).into_iter();
     let window = |ModelWindow { model, family, window }: ModelWindow| {
         let age = window.learned_at.elapsed();
-        let expires = (window.evidence != WindowEvidence::ServerReport).then(|| lifetime.saturating_sub(age));
+        let expires = (!window.evidence.is_stated()).then(|| lifetime.saturating_sub(age));
         json!({
             "model": model,
             "upstream": state.settings.upstreams.get(family).to_string(),

@@ -1,5 +1,6 @@
 //! Stream editing for Anthropic Messages: indexed blocks, one `message_start`, one `message_delta` with the counts.
 
+use crate::wire::client_stream::ErrorEvent;
 use crate::wire::intercept::InjectedTool;
 use crate::wire::intercept::positions::PositionMap;
 use crate::wire::intercept::restore::{CopiedMessage, HiddenRound, assistant_copy};
@@ -71,9 +72,10 @@ impl FrameEditor for AnthropicEditor {
         self.blocks.next
     }
 
-    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> ErrorEvent {
         let (kind, message) = (quoted(kind), quoted(&error.message));
-        format!("event: error\ndata: {{\"type\":\"error\",\"error\":{{\"type\":{kind},\"message\":{message}}}}}\n\n")
+        let data = format!(r#"{{"type":"error","error":{{"type":{kind},"message":{message}}}}}"#);
+        ErrorEvent { name: Some("error"), data }
     }
 
     fn boxed_clone(&self) -> Box<dyn FrameEditor> {

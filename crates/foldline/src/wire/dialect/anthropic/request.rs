@@ -14,7 +14,7 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::json::string::encode;
-use crate::wire::request::{CallIds, RequestSyntax, instruction_parts, parse_role, parse_tool_list};
+use crate::wire::request::{CallIds, RequestSyntax, StreamDefault, instruction_parts, parse_role, parse_tool_list};
 use crate::wire::result::ResultSyntax;
 
 /// Field of a request in a message thread.
@@ -30,6 +30,8 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools: parse_tool_list,
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
+    stream_default: StreamDefault::Body,
+    load_window: None,
     stored_history: |request| {
         let thread = request.top_level().object(THREAD_FIELD);
         thread.is_some_and(|thread| thread.string("type").as_deref() == Some("continue")).then_some(THREAD_FIELD)

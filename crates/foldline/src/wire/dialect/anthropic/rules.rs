@@ -8,6 +8,7 @@ pub(crate) const RULES: DialectRules = DialectRules {
     roles: &[Role::User, Role::Assistant, Role::System],
     instructions_are_messages: false,
     arguments_are_editable: true,
+    media_is_editable: true,
     call_id_scope: CallIdScope::Request,
     max_call_id_chars: None,
     max_tool_name_chars: 128,

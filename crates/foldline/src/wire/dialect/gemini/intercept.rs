@@ -1,6 +1,7 @@
 //! Stream editing for Gemini. Clients append parts in order, so nothing is renumbered: the parts of hidden calls are
 //! removed, and chunks without anything else are withheld.
 
+use crate::wire::client_stream::ErrorEvent;
 use crate::wire::dialect::gemini::request::{is_thought, signature};
 use crate::wire::dialect::gemini::response::{ENVELOPE_KEY, RESPONSE, with_summed_usage};
 use crate::wire::intercept::InjectedTool;
@@ -64,10 +65,11 @@ impl FrameEditor for GeminiEditor {
         self.text_bytes
     }
 
-    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> ErrorEvent {
         let (kind, message) = (quoted(kind), quoted(&error.message));
         let code = error.code.as_deref().and_then(|code| code.parse::<u16>().ok()).unwrap_or(500);
-        format!("data: {{\"error\":{{\"code\":{code},\"message\":{message},\"status\":{kind}}}}}\n\n")
+        let data = format!(r#"{{"error":{{"code":{code},"message":{message},"status":{kind}}}}}"#);
+        ErrorEvent { name: None, data }
     }
 
     fn boxed_clone(&self) -> Box<dyn FrameEditor> {

@@ -8,7 +8,7 @@ use crate::wire::messages::{
     BlockSyntax, MessageSyntax, WrittenCalls, image_media_type, inexpressible, object_arguments, optional_field,
     sniffed_media_type,
 };
-use crate::wire::request::{SYNTHETIC_ID_MARK, is_synthetic_id};
+use crate::wire::request::{is_synthetic_id, synthetic_name};
 
 pub(crate) const MESSAGES: MessageSyntax = MessageSyntax::Blocks(BlockSyntax {
     role_name,
@@ -70,15 +70,6 @@ fn write_result(result: &ToolResult<'_>, calls: &WrittenCalls) -> Result<String,
     }
     let parts = if media.is_empty() { String::new() } else { format!(r#","parts":[{}]"#, media.join(",")) };
     Ok(format!(r#"{{"functionResponse":{{{id}"name":{name},"response":{{"{key}":{output}}}{parts}}}}}"#))
-}
-
-/// Returns the tool name in an id that was assigned to a call without one.
-fn synthetic_name(id: &str) -> &str {
-    let name = id.strip_prefix(SYNTHETIC_ID_MARK).unwrap_or_default();
-    match name.rsplit_once('.') {
-        Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => name,
-    }
 }
 
 fn image_part(image: &ImagePart<'_>) -> Result<String, Error> {

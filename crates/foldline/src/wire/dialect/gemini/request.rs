@@ -18,7 +18,9 @@ use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::json::string::encode;
 use crate::wire::json::write::{FieldChange, with_changed_fields};
-use crate::wire::request::{CallIds, DeclaredTools, RequestSyntax, SYNTHETIC_ID_MARK, is_set, is_synthetic_id};
+use crate::wire::request::{
+    CallIds, DeclaredTools, RequestSyntax, StreamDefault, is_set, is_synthetic_id, unanswered_id,
+};
 use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
@@ -31,6 +33,8 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools,
     call_ids: CallIds::MayBeMissing,
     output_limit_paths: &[&["generationConfig", "maxOutputTokens"], &["generation_config", "max_output_tokens"]],
+    stream_default: StreamDefault::Body,
+    load_window: None,
     stored_history: |request| {
         is_set(request.top_level(), "previous_interaction_id").then_some("previous_interaction_id")
     },
@@ -213,11 +217,6 @@ fn parse_result<'a>(response: &JsonObject<'a>, layout: &mut BodyLayout) -> (Part
         is_error: body.is_some_and(|body| body.get("error").is_some() && body.get("output").is_none()),
     };
     (Part::ToolResult(result), layout.part_with_inner(object, slots.into_iter()))
-}
-
-/// Returns the id of a result without one until the calls before it are known: its name, marked as missing.
-fn unanswered_id(name: Cow<'_, str>) -> Cow<'_, str> {
-    Cow::Owned(format!("{SYNTHETIC_ID_MARK}{name}"))
 }
 
 fn parse_instructions<'a>(top_level: &JsonObject<'a>) -> Vec<Part<'a>> {

@@ -12,9 +12,11 @@ use crate::wire::response::stream::{
     OutputPosition, ResponseBuilder, ResponseSyntax, StreamEvent, StreamParser, parse_owned_parts,
 };
 use crate::wire::response::{ApiError, Response, StopInfo, StopReason, without_empty_parts};
+use crate::wire::sse::FrameKind;
 
 pub(crate) const RESPONSE: ResponseSyntax = ResponseSyntax {
     content_key: "candidates",
+    framing: FrameKind::Event,
     envelope_key: Some(ENVELOPE_KEY),
     parse_body: parse_response,
     new_stream: || Box::new(GeminiStream::default()),

@@ -1,6 +1,7 @@
 //! Stream editing for Chat Completions: a chunk may contain text, calls, the stop reason and counts at once, so chunks
 //! are often rewritten instead of forwarded or withheld.
 
+use crate::wire::client_stream::ErrorEvent;
 use crate::wire::dialect::openai_chat::call_tracker::{CallDelta, CallShape, CallTracker};
 use crate::wire::intercept::InjectedTool;
 use crate::wire::intercept::positions::PositionMap;
@@ -26,9 +27,11 @@ pub(crate) const INTERCEPT: InterceptSyntax = InterceptSyntax {
     restore: |request, answer, gaps| COPIED_MESSAGE.restore(request, answer, gaps),
 };
 
-const COPIED_MESSAGE: CopiedMessage = CopiedMessage { matches_round, final_round, mixed_results };
+const COPIED_MESSAGE: CopiedMessage =
+    CopiedMessage { matches_round: matches_text_round, final_round: final_text_round, mixed_results };
 
-fn tool_declaration(tool: &InjectedTool<'_>) -> String {
+/// Returns the declaration of a function.
+pub(crate) fn tool_declaration(tool: &InjectedTool<'_>) -> String {
     let (name, description, schema) = (quoted(tool.name), quoted(tool.description), tool.schema);
     format!(r#"{{"type":"function","function":{{"name":{name},"description":{description},"parameters":{schema}}}}}"#)
 }
@@ -115,10 +118,11 @@ impl FrameEditor for ChatEditor {
         self.text_bytes
     }
 
-    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> ErrorEvent {
         let (kind, message) = (quoted(kind), quoted(&error.message));
         let code = error.code.as_deref().map_or("null".to_owned(), quoted);
-        format!("data: {{\"error\":{{\"message\":{message},\"type\":{kind},\"param\":null,\"code\":{code}}}}}\n\n")
+        let data = format!(r#"{{"error":{{"message":{message},"type":{kind},"param":null,"code":{code}}}}}"#);
+        ErrorEvent { name: None, data }
     }
 
     fn boxed_clone(&self) -> Box<dyn FrameEditor> {
@@ -378,7 +382,8 @@ fn summed_usage(usage: &JsonObject<'_>, round: &RoundState) -> String {
     with_changed_fields(usage, &changes)
 }
 
-fn matches_round(copy: &JsonObject<'_>, start: u64, gap: &HiddenRound) -> bool {
+/// Returns true if the text of a copy, from a position, begins with that of a round.
+pub(crate) fn matches_text_round(copy: &JsonObject<'_>, start: u64, gap: &HiddenRound) -> bool {
     let Some(turn) = gap.turn_json.first().and_then(|turn| scan::parse_document(turn).ok()) else { return false };
     let turn = turn.object();
     let recorded = turn.string("content").unwrap_or_default();
@@ -386,7 +391,8 @@ fn matches_round(copy: &JsonObject<'_>, start: u64, gap: &HiddenRound) -> bool {
     usize::try_from(start).is_ok_and(|start| copied.get(start..).is_some_and(|text| text.starts_with(&*recorded)))
 }
 
-fn final_round(copy: &JsonObject<'_>, start: u64) -> Option<String> {
+/// Returns the copy with its text from a position on; `None` if nothing is left.
+pub(crate) fn final_text_round(copy: &JsonObject<'_>, start: u64) -> Option<String> {
     let text = copy.string("content").unwrap_or_default();
     let text = text.get(usize::try_from(start).ok()?..)?;
     let calls = copy.get("tool_calls").is_some_and(|value| !value.is_null());

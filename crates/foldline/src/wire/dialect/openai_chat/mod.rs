@@ -2,7 +2,7 @@
 
 mod call_tracker;
 mod compose;
-mod intercept;
+pub(crate) mod intercept;
 mod messages;
 pub(crate) mod request;
 mod response;

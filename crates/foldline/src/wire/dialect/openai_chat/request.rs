@@ -15,7 +15,7 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::json::string::encode;
-use crate::wire::request::{CallIds, Request, RequestSyntax, parse_role, parse_tool_list};
+use crate::wire::request::{CallIds, Request, RequestSyntax, StreamDefault, parse_role, parse_tool_list};
 use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 /// Field names of readable reasoning on different servers.
@@ -33,6 +33,8 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools: parse_tool_list,
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
+    stream_default: StreamDefault::Body,
+    load_window: None,
     stored_history: |_| None,
     thread_field: None,
     previous_response_field: None,
@@ -162,7 +164,8 @@ fn thought_signature(call: &JsonObject<'_>) -> Option<Box<str>> {
     Some(extra.google.thought_signature.into())
 }
 
-fn parse_arguments<'a>(function: &JsonObject<'a>) -> (CallArguments<'a>, EditSlot) {
+/// Parses the arguments of a function: a string that contains JSON, or the object itself.
+pub(crate) fn parse_arguments<'a>(function: &JsonObject<'a>) -> (CallArguments<'a>, EditSlot) {
     match function.get("arguments") {
         Some(value) if value.is_string() => {
             (CallArguments::Json(value.text().unwrap_or_default()), EditSlot::JsonInString(value.span.into()))

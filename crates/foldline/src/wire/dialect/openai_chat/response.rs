@@ -16,9 +16,11 @@ use crate::wire::response::stream::{
     OutputPosition, ResponseBuilder, ResponseSyntax, StreamEvent, StreamParser, parse_owned_parts,
 };
 use crate::wire::response::{ApiError, Response, StopInfo, without_empty_parts};
+use crate::wire::sse::FrameKind;
 
 pub(crate) const RESPONSE: ResponseSyntax = ResponseSyntax {
     content_key: "choices",
+    framing: FrameKind::Event,
     envelope_key: None,
     parse_body: parse_response,
     new_stream: || Box::new(ChatStream::default()),

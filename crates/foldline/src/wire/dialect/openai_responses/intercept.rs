@@ -3,6 +3,7 @@
 //! The response also repeats the request's tools, including the injected one, so they are edited even without a call.
 
 use crate::conversation::OpaqueBlock;
+use crate::wire::client_stream::ErrorEvent;
 use crate::wire::dialect::openai_responses::item_tracker::ItemTracker;
 use crate::wire::intercept::InjectedTool;
 use crate::wire::intercept::positions::PositionMap;
@@ -126,7 +127,7 @@ impl FrameEditor for ResponsesEditor {
         self.items.next
     }
 
-    fn error_event(&mut self, kind: &str, error: &ApiError) -> String {
+    fn error_event(&mut self, kind: &str, error: &ApiError) -> ErrorEvent {
         let (code, message) = (quoted(error.code.as_deref().unwrap_or(kind)), quoted(&error.message));
         let opening = self.first_response.clone().unwrap_or_else(|| r#"{"object":"response"}"#.to_owned());
         let output = json_array(self.earlier_items.iter().chain(&self.done_items).map(String::as_str));
@@ -140,9 +141,8 @@ impl FrameEditor for ResponsesEditor {
             .unwrap_or(opening.clone());
         let number = self.last_sequence_number.map_or(0, |last| last + 1);
         self.last_sequence_number = Some(number);
-        format!(
-            "event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":{number},\"response\":{response}}}\n\n"
-        )
+        let data = format!(r#"{{"type":"response.failed","sequence_number":{number},"response":{response}}}"#);
+        ErrorEvent { name: Some("response.failed"), data }
     }
 
     fn report_id(&mut self, id: ReportedId) {

@@ -17,7 +17,9 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonValue};
 use crate::wire::json::splice::EditSyntax;
 use crate::wire::json::string::encode;
-use crate::wire::request::{CallIds, Request, RequestSyntax, instruction_parts, is_set, parse_role, parse_tool_list};
+use crate::wire::request::{
+    CallIds, Request, RequestSyntax, StreamDefault, instruction_parts, is_set, parse_role, parse_tool_list,
+};
 use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
@@ -30,6 +32,8 @@ pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     parse_tools: parse_tool_list,
     call_ids: CallIds::Always,
     output_limit_paths: OUTPUT_LIMIT_PATHS,
+    stream_default: StreamDefault::Body,
+    load_window: None,
     stored_history,
     thread_field: None,
     previous_response_field: Some("previous_response_id"),

@@ -1,0 +1,230 @@
+"""Runs clients of Ollama's own API through the real proxy, against a server that imitates Ollama.
+
+    python ollama.py PYTHON FOLDLINE [TURNS [WINDOW]]       PYTHON has ollama and langchain-ollama installed
+
+The server loads the model with the options of a request, and again when they change; it drops the oldest messages of a
+prompt that does not fit, and cuts the last one, without an error. It checks that every result follows its call. Each row
+of the table is one session:
+
+    turns            requests that the server received
+    loads            times that the model was loaded; must be 1
+    dropped, cut     messages that were dropped and prompts that were cut because they did not fit; must be 0
+    unpaired         results without a call before them and calls without a result; must be 0
+    largest          tokens of the largest prompt, as the server estimates them
+    done             true if the client received the final text
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+DONE = "All files are read."
+
+
+def tokens(value):
+    """Returns about the number of tokens of a message or a list of tools."""
+    return len(json.dumps(value)) // 4
+
+
+class Ollama:
+    """The state of the server."""
+
+    def __init__(self, turns, window):
+        self.turns, self.window = turns, window
+        self.loaded, self.log = None, {"turns": 0, "loads": 0, "dropped": 0, "cut": 0, "unpaired": 0, "largest": 0}
+
+    def chat(self, body):
+        """Returns the lines of an answer."""
+        options = body.get("options") or {}
+        window = options.get("num_ctx") or self.window
+        runner = (window, options.get("num_gpu"), body.get("shift"))
+        if runner != self.loaded:
+            self.loaded, self.log["loads"] = runner, self.log["loads"] + 1
+        messages = list(body["messages"])
+        self.check_pairs(messages)
+        self.log["turns"] += 1
+        size = lambda: sum(map(tokens, messages)) + tokens(body.get("tools") or [])
+        self.log["largest"] = max(self.log["largest"], size())
+        while size() > window:
+            oldest = next(at for at, it in enumerate(messages) if it["role"] != "system")
+            if oldest == len(messages) - 1:
+                self.log["cut"] += 1
+                break
+            del messages[oldest]
+            self.log["dropped"] += 1
+        count = min(size(), window)
+        number = self.log["turns"]
+        end = {"done": True, "done_reason": "stop", "total_duration": 5, "prompt_eval_count": count, "eval_count": 9}
+        if number > self.turns:
+            return [self.line({"content": DONE}), self.line({"content": ""}) | end]
+        call = {"id": f"call_{number}", "function": {"index": 0, "name": "read_file", "arguments": {"path": f"{number}.txt"}}}
+        texts = [{"content": "", "thinking": "Which file is next?"}, {"content": f"Reading file {number}."}]
+        return [*map(self.line, texts), self.line({"content": "", "tool_calls": [call]}), self.line({"content": ""}) | end]
+
+    @staticmethod
+    def line(message):
+        created = "2026-11-18T00:00:00Z"
+        return {"model": "qwen3:8b", "created_at": created, "message": {"role": "assistant", **message}, "done": False}
+
+    def check_pairs(self, messages):
+        open_calls = 0
+        for it in messages:
+            if it["role"] == "tool":
+                self.log["unpaired"] += open_calls == 0
+                open_calls = max(0, open_calls - 1)
+            else:
+                self.log["unpaired"] += open_calls
+                open_calls = len(it.get("tool_calls") or [])
+
+
+def joined(lines):
+    """Returns the body of an answer without a stream."""
+    message = {"role": "assistant", "content": ""}
+    for it in lines:
+        for key in ("content", "thinking"):
+            if it["message"].get(key):
+                message[key] = message.get(key, "") + it["message"][key]
+        if it["message"].get("tool_calls"):
+            message["tool_calls"] = it["message"]["tool_calls"]
+    return lines[-1] | {"message": message}
+
+
+def serve(ollama):
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def answer(self, kind, data, status=200):
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self):
+            models = [{"name": "qwen3:8b", "context_length": ollama.loaded[0]}] if ollama.loaded else []
+            known = self.path == "/api/ps"
+            self.answer("application/json", json.dumps({"models": models}).encode(), 200 if known else 404)
+
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == "/api/show":
+                shown = {"model_info": {"qwen3.context_length": 40_960}, "capabilities": ["completion", "tools", "thinking"]}
+                return self.answer("application/json", json.dumps(shown).encode())
+            if self.path != "/api/chat":
+                return self.answer("application/json", b'{"error":"not found"}', 404)
+            lines = ollama.chat(body)
+            if body.get("stream", True) is False:
+                return self.answer("application/json", json.dumps(joined(lines)).encode())
+            self.answer("application/x-ndjson", "".join(json.dumps(it) + "\n" for it in lines).encode())
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+# The agents: each prints the final text.
+COMMON = """
+import sys
+base, window, turns, way = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+TASK = "Read every file that is listed, one after the other, and report the end."
+def read_file(path: str) -> str:
+    "Reads a file."
+    return "".join(f"{path}: line {at} of the file has the value {at * 7919 % 1009}\\n" for at in range(150))
+"""
+AGENTS = {
+    "ollama-python": COMMON
+    + """
+import ollama
+client = ollama.Client(host=base)
+messages = [{"role": "system", "content": "You are a careful reader."}, {"role": "user", "content": TASK}]
+for _ in range(turns + 2):
+    asked = dict(model="qwen3:8b", messages=messages, tools=[read_file], options={"num_ctx": window})
+    if way == "stream":
+        text, thinking, calls = "", "", []
+        for part in client.chat(stream=True, **asked):
+            text += part.message.content or ""
+            thinking += part.message.thinking or ""
+            calls += part.message.tool_calls or []
+        messages.append({"role": "assistant", "content": text, "thinking": thinking, "tool_calls": calls})
+    else:
+        message = client.chat(**asked).message
+        text, calls = message.content, message.tool_calls or []
+        messages.append(message)
+    if not calls:
+        print(text)
+        break
+    for call in calls:
+        result = read_file(**call.function.arguments)
+        messages.append({"role": "tool", "content": result, "tool_name": call.function.name})
+""",
+    "langchain-ollama": COMMON
+    + """
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+from langchain_ollama import ChatOllama
+model = ChatOllama(model="qwen3:8b", base_url=base, num_ctx=window).bind_tools([read_file])
+messages = [SystemMessage("You are a careful reader."), HumanMessage(TASK)]
+for _ in range(turns + 2):
+    if way == "stream":
+        answer = None
+        for chunk in model.stream(messages):
+            answer = chunk if answer is None else answer + chunk
+    else:
+        answer = model.invoke(messages)
+    messages.append(answer)
+    if not answer.tool_calls:
+        print(answer.content)
+        break
+    for call in answer.tool_calls:
+        messages.append(ToolMessage(read_file(**call["args"]), tool_call_id=call["id"], name=call["name"]))
+""",
+}
+
+
+def run(python, foldline, name, way, turns, window):
+    ollama = Ollama(turns, window)
+    server = serve(ollama)
+    upstream = f"http://127.0.0.1:{server.server_address[1]}"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FOLDLINE_")}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", upstream, "--archive", f"{folder}/archive.db"]
+        proxy = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        lines, found = [], threading.Event()
+
+        def read(stream):
+            for line in stream:
+                lines.append(line)
+                if re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, "")):
+                    found.set()
+
+        for stream in (proxy.stdout, proxy.stderr):
+            threading.Thread(target=read, args=(stream,), daemon=True).start()
+        if not found.wait(60):
+            sys.exit(f"the proxy did not start: {lines}")
+        base = next(m[0] for line in lines if (m := re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, ""))))
+        agent = [python, "-c", AGENTS[name], base, str(window), str(turns), way]
+        ended = subprocess.run(agent, capture_output=True, text=True, timeout=600, env=environment)
+        proxy.terminate()
+        proxy.wait(30)
+    server.shutdown()
+    row = {"client": name, "way": way, **ollama.log, "done": ended.stdout.strip().endswith(DONE)}
+    if not row["done"]:
+        print(ended.stderr[-2_000:], file=sys.stderr)
+    row["ok"] = row["done"] and row["loads"] == 1 and not (row["dropped"] or row["cut"] or row["unpaired"])
+    return row
+
+
+if __name__ == "__main__":
+    python, foldline = sys.argv[1:3]
+    turns, window = (int(it) for it in (sys.argv[3:5] + ["40", "32768"][len(sys.argv[3:5]) :]))
+    rows = [run(python, foldline, name, way, turns, window) for name in AGENTS for way in ("whole", "stream")]
+    for row in rows:
+        print(json.dumps(row))
+    sys.exit(not all(row["ok"] for row in rows))
