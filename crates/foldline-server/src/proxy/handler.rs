@@ -77,6 +77,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     if let Some(job) = identify(&state, &parts, &route, &body) {
         prepared = prepare(&state, &job, None).await;
         if prepared.as_ref().is_some_and(|prepared| prepared.is_refused_thread) {
+            state.metrics.count_refused_thread();
             return Err(ErrorCause::Thread.in_format(format));
         }
         if probe_window(&state, prepared.as_ref(), &parts.headers).await {

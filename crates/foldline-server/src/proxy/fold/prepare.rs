@@ -206,7 +206,6 @@ impl FoldInputs<'_> {
         }
         match state.settings.threads {
             ThreadMode::Refuse if self.request.is_continuation() => {
-                state.metrics.count_refused_thread();
                 let unsent = self.with_body(None, 0, 0, &StoredHandles::default());
                 Some(PreparedRequest { is_refused_thread: true, ..unsent })
             }
