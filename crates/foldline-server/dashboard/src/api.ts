@@ -262,6 +262,7 @@ export const api = {
   comparePolicies: () => call<Policies>('POST', 'policies'),
   health: () => call<Health>('GET', 'health'),
   original: (handle: string) => call<Original>('GET', `originals/${segment(handle)}`),
+  setMode: (mode: Mode) => call<{ mode: Mode }>('PUT', 'mode', { mode }),
   setPins: (id: string, pins: Pins) => call<{ pins: Pins }>('PUT', `sessions/${segment(id)}/pins`, pins),
   deleteSession: (id: string) => call<Record<string, never>>('DELETE', `sessions/${segment(id)}`),
   login: (token: string) => call<Record<string, never>>('POST', 'login', { token }),

@@ -21,6 +21,7 @@ import { CacheView } from './views/cache';
 import { HealthView } from './views/health';
 import { InventoryView } from './views/inventory';
 import { Login } from './views/login';
+import { ModeSelect } from './views/mode';
 import { PoliciesView } from './views/policies';
 import { QualityView } from './views/quality';
 import { Safety } from './views/safety';
@@ -242,11 +243,7 @@ function Header(props: { overview: Overview | null; connection: Connection }) {
         </svg>
         foldline
       </h1>
-      {overview === null ? null : (
-        <span class="mode">
-          <span class="muted">mode</span> {overview.mode}
-        </span>
-      )}
+      {overview === null ? null : <ModeSelect mode={overview.mode} hasArchive={overview.has_archive} />}
       <span class={`connection ${props.connection}`} role="status">
         {CONNECTION_WORDS[props.connection]}
       </span>

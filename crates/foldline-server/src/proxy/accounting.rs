@@ -17,7 +17,6 @@ use crate::proxy::admin::metrics::{Guarantee, ProxyMetrics, TokenLabels, TokenSt
 use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::fold::fold_events::trigger_name;
 use crate::proxy::fold::prepared::PreparedRequest;
-use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamError;
 use crate::proxy::upstream::learned_window::CountVerdict;
@@ -58,7 +57,7 @@ pub(crate) fn record_turn(
     metrics.count_request(format, if form == BodyForm::Unmodified { "unmodified" } else { "folded" });
     metrics.request_overhead.observe(overhead.as_secs_f64());
     let Some(prepared) = prepared else { return };
-    if let Some(reason) = prepared.passthrough.filter(|_| state.settings.mode == ProxyMode::Fold)
+    if let Some(reason) = prepared.passthrough.filter(|_| prepared.job.is_folding())
         && metrics.count_passthrough(reason) == 0
     {
         tracing::warn!(reason, "the provider stores the history of a conversation, so it is not folded");
@@ -70,7 +69,7 @@ pub(crate) fn record_turn(
     metrics.prompt_tokens(TokenStage::Received).inc_by(*received_tokens);
     if form == BodyForm::Unmodified {
         metrics.prompt_tokens(TokenStage::Sent).inc_by(*received_tokens);
-        if state.settings.mode == ProxyMode::Observe {
+        if !prepared.job.is_folding() {
             metrics.prompt_tokens(TokenStage::WouldSend).inc_by(*sent_tokens);
             metrics.would_save_usd.inc_by(saved_usd);
         }
@@ -140,7 +139,7 @@ pub(crate) fn record_usage(
 
 /// Compares the reported token count of a prompt with ours, and logs the consequence.
 fn compare_counts(state: &AppState, prepared: &PreparedRequest, reported: Tokens) {
-    let (model, sent) = (&prepared.model_name, prepared.prompt_tokens(state.settings.mode));
+    let (model, sent) = (&prepared.model_name, prepared.prompt_tokens());
     match prepared.model.observe_usage(sent, reported) {
         CountVerdict::Accepted | CountVerdict::Implausible { first: false } => {}
         CountVerdict::Implausible { first: true } => tracing::warn!(
@@ -171,8 +170,7 @@ fn record_activity(
     unfolded: &[Handle],
 ) {
     let Some(facts) = &prepared.facts else { return };
-    let (mode, tenant) = (state.settings.mode, &prepared.job.tenant);
-    let is_folding = mode == ProxyMode::Fold;
+    let (is_folding, tenant) = (prepared.job.is_folding(), &prepared.job.tenant);
     let log = state.activity.get(tenant.key.0, tenant.archive.as_ref());
     let now = now_millis();
     let summary_nanos = NanoDollars::from_dollars(prepared.hidden_rounds.facts.summary_cost().dollars).0;
@@ -185,7 +183,7 @@ fn record_activity(
         status: response.status,
         overhead_micros: u64::try_from(response.overhead.as_micros()).unwrap_or(u64::MAX),
         received_tokens: prepared.received_tokens,
-        sent_tokens: prepared.prompt_tokens(mode),
+        sent_tokens: prepared.prompt_tokens(),
         would_send_tokens: (!is_folding).then_some(prepared.sent_tokens),
         usage,
         crease: facts.crease.as_ref().map(crease_record),

@@ -88,7 +88,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
         }
     }
 
-    let (body, form) = outgoing_body(state.settings.mode, prepared.as_ref(), body);
+    let (body, form) = outgoing_body(prepared.as_ref(), body);
     headers::prepare_buffered_for_upstream(&mut parts.headers, form);
     let mut request = UpstreamRequest { method: parts.method, uri, headers: parts.headers, body };
     let overhead = received_at.elapsed();
@@ -107,7 +107,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
     let RequestKind::Conversation(format, purpose) = route.kind else { return None };
     let headers = &parts.headers;
     let bypassed = headers.get(headers::BYPASS).is_some_and(|value| value == "1" || value == "true");
-    if state.settings.mode == ProxyMode::Off || bypassed {
+    if bypassed {
         return None;
     }
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
@@ -115,12 +115,17 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
         text(headers::SESSION).map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
     let body = body.decoded.clone()?;
     let tenant = state.tenants.identify(parts).ok()?;
+    let mode = state.modes.get(tenant.key);
+    if mode == ProxyMode::Off {
+        return None;
+    }
     let history = HistoryView::Client;
     Some(Arc::new(FoldJob {
         format,
         purpose,
         family: route.family,
         tenant,
+        mode,
         session,
         user_agent: text(USER_AGENT).unwrap_or_default().to_owned(),
         body,
@@ -129,9 +134,9 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
 }
 
 /// Returns the bytes to send, and their form.
-fn outgoing_body(mode: ProxyMode, prepared: Option<&PreparedRequest>, received: RequestBody) -> (Bytes, BodyForm) {
-    match prepared.and_then(|prepared| prepared.body.clone()) {
-        Some(body) if mode == ProxyMode::Fold => (body, BodyForm::Decoded),
+fn outgoing_body(prepared: Option<&PreparedRequest>, received: RequestBody) -> (Bytes, BodyForm) {
+    match prepared.filter(|prepared| prepared.job.is_folding()).and_then(|prepared| prepared.body.clone()) {
+        Some(body) => (body, BodyForm::Decoded),
         _ => (received.raw, BodyForm::Unmodified),
     }
 }

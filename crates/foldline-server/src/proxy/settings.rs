@@ -363,6 +363,17 @@ impl fmt::Display for InvalidUpstreamUrl {
 
 impl std::error::Error for InvalidUpstreamUrl {}
 
+impl ProxyMode {
+    /// Returns the name of the mode, as settings and the API use it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ProxyMode::Fold => "fold",
+            ProxyMode::Observe => "observe",
+            ProxyMode::Off => "off",
+        }
+    }
+}
+
 impl FromStr for ProxyMode {
     type Err = String;
 

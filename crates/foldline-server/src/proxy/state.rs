@@ -17,6 +17,7 @@ use crate::proxy::downstream::request_check::RequestChecks;
 use crate::proxy::fold::session_cache::SessionCache;
 use crate::proxy::fold::session_pins::SessionPins;
 use crate::proxy::fold::tenant::TenantDirectory;
+use crate::proxy::fold::tenant_mode::TenantModes;
 use crate::proxy::settings::ProxySettings;
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::models::ModelRegistry;
@@ -31,6 +32,7 @@ pub(crate) struct AppState {
     pub(crate) checks: RequestChecks,
     pub(crate) auth: TokenAuth,
     pub(crate) tenants: TenantDirectory,
+    pub(crate) modes: TenantModes,
     /// One permit per concurrent request.
     pub(crate) request_permits: Arc<Semaphore>,
     pub(crate) body_budget: BodyBudget,
@@ -62,6 +64,7 @@ impl AppState {
             checks: RequestChecks::new(&settings),
             auth: TokenAuth::new(&settings.tokens),
             tenants: TenantDirectory::new(&settings, archive, metrics.clone())?,
+            modes: TenantModes::new(settings.mode),
             metrics,
             request_permits: Arc::new(Semaphore::new(limits.requests)),
             body_budget: BodyBudget::new(limits.total_body_bytes, limits.body_bytes, timeouts.body_budget),

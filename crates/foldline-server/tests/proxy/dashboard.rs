@@ -250,6 +250,53 @@ async fn deleted_session_is_gone() {
     assert_eq!(number(&read(&harness, "overview").await["totals"]["all"], "requests"), 0.0);
 }
 
+/// Sends a change, as the dashboard's own page does or as another page would.
+async fn put(harness: &ProxyHarness, path: &str, body: &Value, own: bool) -> ClientResponse {
+    let request = harness.request("PUT", path);
+    let request = if own { request.header("x-foldline-request", "1") } else { request };
+    harness.send(request.body(Full::new(body.to_string().into())).unwrap()).await
+}
+
+/// Off and observe send the client's own bytes; fold continues with the bytes that it sent before.
+#[tokio::test]
+async fn mode_can_be_changed_while_the_proxy_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    let (harness, _) = start(small_window(), Some(archive)).await;
+    let set = async |mode: &str| put(&harness, &format!("{API}/mode"), &json!({ "mode": mode }), true).await;
+    let own = request_body(Format::Anthropic, &agent_messages(Format::Anthropic, 30)[..59]);
+    let last_sent = || harness.received().last().unwrap().body.clone();
+    assert_eq!(put(&harness, &format!("{API}/mode"), &json!({ "mode": "off" }), false).await.status, 403);
+    assert_eq!(set("fast").await.status, StatusCode::BAD_REQUEST);
+
+    run_turns(&harness, 0..30).await;
+    let folded = last_sent();
+    assert!(folded.len() < own.len());
+    for mode in ["observe", "off"] {
+        assert_eq!(set(mode).await.status, StatusCode::OK);
+        assert_eq!(read(&harness, "overview").await["mode"], mode);
+        run_turns(&harness, 29..30).await;
+        assert_eq!(last_sent(), own, "{mode}");
+    }
+    assert_eq!(set("fold").await.status, StatusCode::OK);
+    run_turns(&harness, 29..30).await;
+    assert_eq!(last_sent(), folded);
+}
+
+#[tokio::test]
+async fn mode_of_one_tenant_does_not_change_another() {
+    let tokens = AccessToken::parse_list("alice = aaaa1111\nbob = bbbb2222").unwrap();
+    let (harness, _) = start(ProxySettings { tokens, ..small_window() }, None).await;
+    let request = harness.request("PUT", &format!("{API}/mode")).header("x-foldline-request", "1");
+    let request = request.header("x-foldline-token", "aaaa1111").body(Full::new(r#"{"mode":"off"}"#.into())).unwrap();
+    assert_eq!(harness.send(request).await.status, StatusCode::OK);
+    for (token, mode) in [("aaaa1111", "off"), ("bbbb2222", "fold")] {
+        let overview = with_header(&harness, &format!("{API}/overview"), "x-foldline-token", token).await;
+        let overview: Value = serde_json::from_slice(&overview.body).unwrap();
+        assert_eq!(overview["mode"], mode);
+    }
+}
+
 /// A pinned result stays whole from the next crease on, moves nothing before, and survives a restart.
 #[tokio::test]
 async fn pinned_target_is_never_folded() {
@@ -258,11 +305,7 @@ async fn pinned_target_is_never_folded() {
     let (mut harness, _) = start(small_window(), Some(open())).await;
     run_turns(&harness, 0..7).await;
     let id = read(&harness, "sessions").await["sessions"][0]["id"].as_str().unwrap().to_owned();
-    let put = async |path: String, body: Value, own: bool| {
-        let request = harness.request("PUT", &path);
-        let request = if own { request.header("x-foldline-request", "1") } else { request };
-        harness.send(request.body(Full::new(body.to_string().into())).unwrap()).await
-    };
+    let put = async |path: String, body: Value, own: bool| put(&harness, &path, &body, own).await;
     let (path, pins) = (format!("{API}/sessions/{id}/pins"), json!({ "tools": [], "targets": ["file_4.rs"] }));
     assert_eq!(put(path.clone(), pins.clone(), false).await.status, StatusCode::FORBIDDEN, "another page");
     assert_eq!(put(path.clone(), json!({ "targets": [""] }), true).await.status, StatusCode::BAD_REQUEST);

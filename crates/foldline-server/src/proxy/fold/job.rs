@@ -14,6 +14,7 @@ use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::session_facts::{ProviderCache, SessionFacts, session_name};
 use crate::proxy::fold::tenant::Tenant;
+use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 
 /// A request that carries a conversation.
@@ -23,6 +24,8 @@ pub(crate) struct FoldJob {
     pub(crate) purpose: EndpointPurpose,
     pub(crate) family: &'static ApiFamily,
     pub(crate) tenant: Tenant,
+    /// The tenant's mode when the request arrived.
+    pub(crate) mode: ProxyMode,
     /// Session name sent by the client.
     pub(crate) session: Option<String>,
     /// `User-Agent` of the client.
@@ -42,10 +45,21 @@ pub(crate) enum HistoryView {
 }
 
 impl FoldJob {
+    /// Returns true if the request is sent folded.
+    pub(crate) fn is_folding(&self) -> bool {
+        self.mode == ProxyMode::Fold
+    }
+
+    /// Returns the archive that the conversation is stored in. Only requests that are sent folded have one, so that what
+    /// the archive has of a conversation is what was sent.
+    pub(crate) fn archive(&self) -> Option<&TenantArchive> {
+        self.tenant.archive.as_ref().filter(|_| self.is_folding())
+    }
+
     /// Returns the name under which the tenant's conversations are cached: that of its part of the archive.
     pub(crate) fn owner(&self) -> String {
         let unarchived = || session_name(self.tenant.key.0);
-        self.tenant.archive.as_ref().map_or_else(unarchived, |archive| archive.namespace().as_str().to_owned())
+        self.archive().map_or_else(unarchived, |archive| archive.namespace().as_str().to_owned())
     }
 }
 
@@ -69,7 +83,7 @@ pub(crate) struct IdentifiedSession {
 impl IdentifiedSession {
     pub(crate) fn new(state: &AppState, job: &FoldJob, client: &Request<'_>) -> Self {
         let model_name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
-        let (owner, tenant_archive) = (job.owner(), job.tenant.archive.as_ref());
+        let (owner, tenant_archive) = (job.owner(), job.archive());
         let scope = [owner.as_str(), &model_name];
         let continues = client.previous_response_id();
         let prefixes = PrefixHashes::for_request(&scope, client);

@@ -14,3 +14,4 @@ pub(crate) mod session_pins;
 pub(crate) mod summaries;
 pub(crate) mod summary_job;
 pub(crate) mod tenant;
+pub(crate) mod tenant_mode;

@@ -27,7 +27,7 @@ use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
 use crate::proxy::fold::session_facts::{Adoption, FoldCounts, KnownFacts, ProviderCache};
 use crate::proxy::fold::session_pins::read_pins;
 use crate::proxy::fold::summary_job::{SummaryJob, SummarySource};
-use crate::proxy::settings::{ProxyMode, SummaryMode, ThreadMode, UpstreamUrl};
+use crate::proxy::settings::{SummaryMode, ThreadMode, UpstreamUrl};
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
 use crate::proxy::upstream::models::{PromptLimits, UpstreamModel};
@@ -97,7 +97,7 @@ fn prepare_blocking(
         false => request,
     };
     let request = match state.settings.ollama_num_ctx {
-        Some(window) if state.settings.mode == ProxyMode::Fold => request.with_load_window(window),
+        Some(window) if job.is_folding() => request.with_load_window(window),
         _ => request,
     };
     let model = state.models.get(job.tenant.key, job.family, &session.model_name);
@@ -133,16 +133,14 @@ fn prepare_blocking(
     match prepared.inspect_err(|error| report_failure(state, error, &inputs.session.model_name)) {
         Ok(prepared) => Some(prepared),
         Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => None,
-        Err(_) => inputs.unfolded(state),
+        Err(_) => inputs.unfolded(),
     }
 }
 
 /// Returns true if the unfold tool is offered in a request. The originals must be in an archive.
 fn offers_tool(state: &AppState, job: &FoldJob, session: &IdentifiedSession, request: &Request<'_>) -> bool {
-    let may_offer = state.settings.offer_unfold_tool && job.tenant.archive.is_some();
-    let is_known = state.settings.mode == ProxyMode::Fold
-        && !request.conversation().tools.is_empty()
-        && !is_passed_thread(state, request);
+    let may_offer = state.settings.offer_unfold_tool && job.archive().is_some();
+    let is_known = job.is_folding() && !request.conversation().tools.is_empty() && !is_passed_thread(state, request);
     match session.continued {
         // The provider has the history, and only this request has the tools.
         Some(_) => is_known && may_offer,
@@ -201,7 +199,7 @@ impl FoldInputs<'_> {
     /// alone. Returns `None` if the request is to be folded.
     fn threaded(&self, state: &AppState) -> Option<PreparedRequest> {
         let is_turn = self.job.purpose == EndpointPurpose::Turn && self.job.history == HistoryView::Client;
-        if !is_turn || state.settings.mode != ProxyMode::Fold || !self.request.is_threaded() {
+        if !is_turn || !self.job.is_folding() || !self.request.is_threaded() {
             return None;
         }
         match state.settings.threads {
@@ -220,7 +218,7 @@ impl FoldInputs<'_> {
 
     /// Returns the whole request if the client compacts its history with it and it fits.
     fn whole_for_compaction(&self, state: &AppState) -> Option<PreparedRequest> {
-        if state.settings.mode != ProxyMode::Fold || !self.request.is_compaction() {
+        if !self.job.is_folding() || !self.request.is_compaction() {
             return None;
         }
         let tokens = self.model.meter.conversation(self.request.conversation());
@@ -256,7 +254,7 @@ impl FoldInputs<'_> {
     ) -> Result<PreparedRequest, Error> {
         cancel.check()?;
         let Self { request, prefixes, model, .. } = self;
-        let (mode, facts) = (state.settings.mode, &self.session.facts);
+        let facts = &self.session.facts;
         let cached = state.sessions.take(prefixes);
         let is_cold =
             cached.as_ref().is_some_and(|cached| model.prices.cache_ttl.is_some_and(|ttl| cached.age() > ttl));
@@ -286,7 +284,7 @@ impl FoldInputs<'_> {
         if from_scratch {
             count_in_parallel(request.conversation(), &model.meter, cancel);
         }
-        let writer = self.archive_writer(mode, &stored);
+        let writer = self.archive_writer(&stored);
         let store = writer.as_ref().map(|writer| writer as &dyn OriginalStore);
         let events = RefCell::new(Vec::new());
         let on_event = |event: FoldEvent| events.borrow_mut().push(event);
@@ -315,7 +313,7 @@ impl FoldInputs<'_> {
         let has_written = crease.is_some() || writer.as_ref().is_some_and(ArchiveWriter::has_written);
         let mut prepared = self.prepared(state, &known, &mut applied, budget.tokens, &stored);
         prepared.facts = self.request_facts(state, &applied, &prepared, crease.as_ref(), from_scratch);
-        prepared.pending_sync = self.pending_sync(has_written && mode == ProxyMode::Fold, &stored);
+        prepared.pending_sync = self.pending_sync(has_written && self.job.is_folding(), &stored);
         if is_retry {
             let (facts, prefixes) = (facts.clone(), prefixes.clone());
             prepared.tight = Some(Arc::new(TightBudget { facts, prefixes, tokens: budget.tokens }));
@@ -327,10 +325,10 @@ impl FoldInputs<'_> {
 
     /// Returns a request that could not be folded, with the tools and the rounds that the conversation has otherwise; none
     /// if it is the client's own.
-    fn unfolded(&self, state: &AppState) -> Option<PreparedRequest> {
+    fn unfolded(&self) -> Option<PreparedRequest> {
         let tool_offered = self.request.has_injected_tool();
         let is_own = !tool_offered && self.session.restored.is_none() && !self.request.has_added_fields();
-        if state.settings.mode != ProxyMode::Fold || is_own {
+        if !self.job.is_folding() || is_own {
             return None;
         }
         let tokens = self.model.meter.conversation(self.request.conversation());
@@ -414,7 +412,7 @@ impl FoldInputs<'_> {
 
     /// Adopts the summary and the pins that apply from this request on.
     fn adopt_facts(&self, state: &AppState, is_open: bool) -> KnownFacts {
-        let uses_summaries = state.settings.summary_mode != SummaryMode::Off && state.settings.mode == ProxyMode::Fold;
+        let uses_summaries = state.settings.summary_mode != SummaryMode::Off && self.job.is_folding();
         let pins = is_open.then(|| self.session_pins(state));
         let adoption = Adoption {
             summarized: uses_summaries.then_some(self.request.conversation().messages.as_slice()),
@@ -446,12 +444,9 @@ impl FoldInputs<'_> {
 
     /// Returns the writer of originals. Without an archive nothing is folded whose original could not be restored; in
     /// observe mode nothing folded is sent.
-    fn archive_writer<'k>(&'k self, mode: ProxyMode, stored: &'k StoredHandles) -> Option<ArchiveWriter<'k>> {
-        match (mode, &self.session.archive) {
-            (ProxyMode::Fold, Some(archive)) => Some(ArchiveWriter::new(Some(archive), stored)),
-            (ProxyMode::Fold, None) => None,
-            (ProxyMode::Observe | ProxyMode::Off, _) => Some(ArchiveWriter::new(None, stored)),
-        }
+    fn archive_writer<'k>(&'k self, stored: &'k StoredHandles) -> Option<ArchiveWriter<'k>> {
+        let archive = self.session.archive.as_ref();
+        (archive.is_some() || !self.job.is_folding()).then(|| ArchiveWriter::new(archive, stored))
     }
 
     /// Requests a sync of new originals; none if nothing was written.
@@ -473,7 +468,7 @@ impl FoldInputs<'_> {
             return None;
         }
         let Self { session, job, model, prefixes, request, .. } = self;
-        let is_folded = state.settings.mode == ProxyMode::Fold;
+        let is_folded = self.job.is_folding();
         let limits = WindowLimits {
             meter: &model.meter,
             prices: &model.prices,
@@ -501,7 +496,7 @@ impl FoldInputs<'_> {
 
     /// Counts new folds, and what a crease would cost in observe mode.
     fn count_folds(&self, state: &AppState, new_folds: &FoldCounts, crease: Option<&Crease>) {
-        if let Some(crease) = crease.filter(|_| state.settings.mode == ProxyMode::Observe) {
+        if let Some(crease) = crease.filter(|_| !self.job.is_folding()) {
             let upstream = state.settings.upstreams.get(self.model.family);
             state.metrics.would_crease_cost_usd.inc_by(self.model.dollars(crease.rewrite_cost as f64, upstream));
         }
@@ -564,7 +559,7 @@ impl BudgetChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::settings::ProxySettings;
+    use crate::proxy::settings::{ProxyMode, ProxySettings};
 
     /// The newest user message alone is larger than the window: every turn fails, and is not planned from the start.
     #[test]
@@ -587,6 +582,7 @@ mod tests {
                 purpose: EndpointPurpose::Turn,
                 family: Format::OpenAiChat.dialect().family,
                 tenant: state.tenants.identify(&headers).unwrap(),
+                mode: ProxyMode::Fold,
                 session: None,
                 user_agent: String::new(),
                 body: body(turns),

@@ -13,7 +13,6 @@ use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::request_facts::RequestFacts;
 use crate::proxy::fold::session_facts::SessionFacts;
 use crate::proxy::fold::summary_job::SummaryJob;
-use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::models::UpstreamModel;
 
@@ -66,13 +65,13 @@ impl PreparedRequest {
     /// it without sending the conversation again.
     pub(crate) fn stored_response_log(&self, state: &AppState, id: &str) -> HiddenRoundsLog {
         let prefixes = PrefixHashes::for_response_id(&[&self.job.owner(), &self.model_name], id);
-        let facts = state.sessions.facts(&prefixes, self.job.tenant.archive.as_ref());
+        let facts = state.sessions.facts(&prefixes, self.job.archive());
         HiddenRoundsLog { facts, prefix: prefixes.full() }
     }
 
     /// Returns the tokens of the prompt that is sent in a mode: only `Fold` sends the folded one.
-    pub(crate) fn prompt_tokens(&self, mode: ProxyMode) -> Tokens {
-        if mode == ProxyMode::Fold { self.sent_tokens } else { self.received_tokens }
+    pub(crate) fn prompt_tokens(&self) -> Tokens {
+        if self.job.is_folding() { self.sent_tokens } else { self.received_tokens }
     }
 
     /// Returns the request without its bodies, which can be large, for the time after it was sent.

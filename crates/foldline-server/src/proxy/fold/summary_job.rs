@@ -11,7 +11,7 @@ use foldline_summarize::PREPARE_THRESHOLD;
 
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::session_facts::{KnownFacts, SessionFacts, SummaryProgress};
-use crate::proxy::settings::{ProxyMode, ProxySettings, SummaryMode};
+use crate::proxy::settings::{ProxySettings, SummaryMode};
 
 /// Messages by which a conversation must grow before the next attempt.
 const MIN_NEW_MESSAGES: usize = 16;
@@ -71,7 +71,7 @@ impl SummaryJob {
 
 /// Returns true if a conversation should be summarized now.
 fn is_due(source: &SummarySource<'_>, settings: &ProxySettings) -> bool {
-    if settings.mode != ProxyMode::Fold || settings.policy.max_stage < Stage::Rounds {
+    if settings.policy.max_stage < Stage::Rounds {
         return false;
     }
     let SummarySource { prefixes, known, creases, sent, budget, .. } = *source;

@@ -14,7 +14,6 @@ use hyper::{HeaderMap, StatusCode};
 
 use crate::proxy::fold::prepare::{Refold, prepare};
 use crate::proxy::fold::prepared::PreparedRequest;
-use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::backoff::RetryBudget;
 use crate::proxy::upstream::client::{UpstreamError, UpstreamRequest};
@@ -40,7 +39,7 @@ pub(crate) async fn send(
     mut prepared: Option<&mut PreparedRequest>,
     mut retries: Retries<'_>,
 ) -> Result<ResponseHead, UpstreamError> {
-    let may_refold = state.settings.mode == ProxyMode::Fold && prepared.is_some();
+    let may_refold = prepared.as_ref().is_some_and(|prepared| prepared.job.is_folding());
     let (mut refolds, idle) = (0, state.settings.timeouts.idle);
     let result = loop {
         let result = match state.client.send(request).await {
@@ -66,7 +65,7 @@ pub(crate) async fn send(
         }
     };
     if let (Ok(head), Some(prepared)) = (&result, prepared) {
-        accept(state, prepared, head).await;
+        accept(prepared, head).await;
         wait_for_sync(state, prepared).await;
     }
     result
@@ -120,12 +119,12 @@ async fn refold_to(
 
 /// Records a response that is not a refusal: the budget of a retry becomes a fact of its conversation, and a learned
 /// limit below the prompt is dropped.
-async fn accept(state: &AppState, prepared: &PreparedRequest, head: &ResponseHead) {
+async fn accept(prepared: &PreparedRequest, head: &ResponseHead) {
     let is_accepted = head.parts.status.is_success() && head.overflow.is_none();
     if !is_accepted || prepared.job.purpose != EndpointPurpose::Turn {
         return;
     }
-    prepared.model.accepted(prepared.prompt_tokens(state.settings.mode));
+    prepared.model.accepted(prepared.prompt_tokens());
     if let Some(tight) = prepared.tight.clone() {
         // Writes to the archive.
         let _ = tokio::task::spawn_blocking(move || tight.hold()).await;

@@ -17,7 +17,7 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::proxy::fold::prepared::PreparedRequest;
-use crate::proxy::settings::{ProxyMode, UpstreamUrl};
+use crate::proxy::settings::UpstreamUrl;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::{UpstreamClient, UpstreamRequest};
 use crate::proxy::upstream::credentials::forwarded_credentials;
@@ -35,9 +35,7 @@ const PLAUSIBLE_WINDOW_TOKENS: std::ops::RangeInclusive<Tokens> = 512..=20_000_0
 /// Queries the window of a model that is new or due for a query. Returns true if the request must be folded again
 /// because of the result.
 pub(crate) async fn probe_window(state: &AppState, prepared: Option<&PreparedRequest>, headers: &HeaderMap) -> bool {
-    let Some(prepared) =
-        prepared.filter(|prepared| state.settings.mode == ProxyMode::Fold && prepared.model.claim_probe())
-    else {
+    let Some(prepared) = prepared.filter(|prepared| prepared.job.is_folding() && prepared.model.claim_probe()) else {
         return false;
     };
     let upstream = state.settings.upstreams.get(prepared.job.family).clone();

@@ -56,10 +56,11 @@ const GUARANTEES: [(&str, &str); 4] = [
 ];
 
 impl ProxyFacts {
-    pub(crate) fn new(state: &AppState) -> Self {
+    /// Gathers the facts, with the mode of this tenant.
+    pub(crate) fn new(state: &AppState, tenant: &Tenant) -> Self {
         let metrics = &state.metrics;
         Self {
-            mode: state.settings.mode,
+            mode: state.modes.get(tenant.key),
             started_at: state.started_at,
             has_archive: state.tenants.has_archive(),
             requests: metrics.conversation_requests(),
@@ -95,14 +96,6 @@ impl ProxyFacts {
     }
 }
 
-fn mode_name(mode: ProxyMode) -> &'static str {
-    match mode {
-        ProxyMode::Fold => "fold",
-        ProxyMode::Observe => "observe",
-        ProxyMode::Off => "off",
-    }
-}
-
 /// Returns the answer of `overview`.
 pub(crate) fn overview(summary: &ActivitySummary, facts: &ProxyFacts) -> Value {
     let now = now_millis();
@@ -111,7 +104,7 @@ pub(crate) fn overview(summary: &ActivitySummary, facts: &ProxyFacts) -> Value {
     let guarantees = GUARANTEES.iter().zip(facts.violations);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "mode": mode_name(facts.mode),
+        "mode": facts.mode.name(),
         "now": now,
         "started_at": facts.started_at,
         "has_archive": facts.has_archive,

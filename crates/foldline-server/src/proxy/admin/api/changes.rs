@@ -1,5 +1,5 @@
-//! Requests that change something: login, logout, pins, comparisons, deletion. They are accepted from the dashboard itself and from
-//! programs, not from pages of other origins.
+//! Requests that change something: login, logout, mode, pins, comparisons, deletion. They are accepted from the dashboard
+//! itself and from programs, not from pages of other origins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response};
 use crate::proxy::admin::own_change;
 use crate::proxy::downstream::auth;
+use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 
 /// Largest body of a request that changes something.
@@ -74,6 +75,27 @@ fn cookie_response(token: &str, is_tls: bool) -> Response {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
     response
+}
+
+/// A mode by its name.
+#[derive(Deserialize)]
+struct ModeBody {
+    mode: String,
+}
+
+/// Sets the mode of the caller's tenant, from its next request on and as long as the proxy runs.
+pub(super) async fn set_mode(State(state): State<Arc<AppState>>, parts: Parts, body: Body) -> ApiResult {
+    check_origin(&parts.headers)?;
+    let TenantView { tenant, .. } = TenantView::identify(&state, &parts)?;
+    let body: ModeBody = read_change(body, r#"{"mode":".."}"#, state.settings.timeouts.client_read).await?;
+    let mode: ProxyMode = body.mode.parse().map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, error))?;
+    if mode == ProxyMode::Fold && tenant.archive.is_none() {
+        let reason = "the proxy runs without an archive, so nothing can be folded; start it with --mode fold";
+        return Err(ApiFailure::new(StatusCode::CONFLICT, reason));
+    }
+    state.modes.set(tenant.key, mode);
+    tracing::info!(mode = mode.name(), "the mode was changed by the API");
+    Ok(json_response(&json!({ "mode": mode.name() })))
 }
 
 /// Sets what is never folded in a session, from its next crease on.

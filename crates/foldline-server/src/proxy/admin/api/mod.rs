@@ -19,7 +19,7 @@ use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::activity::{ActivitySummary, now_millis};
+use crate::activity::{ActivityLog, ActivitySummary, now_millis};
 use crate::proxy::admin::api::answers::{ProxyFacts, TableKey, TableQuery};
 use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response};
 use crate::proxy::fold::session_pins::read_pins;
@@ -36,6 +36,7 @@ type SharedState = State<Arc<AppState>>;
 pub(crate) fn routes() -> Router<Arc<AppState>> {
     Router::new()
         .route("/foldline/api/v1/overview", get(overview))
+        .route("/foldline/api/v1/mode", put(changes::set_mode))
         .route("/foldline/api/v1/sessions", get(sessions))
         .route("/foldline/api/v1/sessions/{id}", get(session).delete(changes::delete_session))
         .route("/foldline/api/v1/sessions/{id}/pins", put(changes::set_pins))
@@ -56,15 +57,23 @@ async fn answer(
     parts: &Parts,
     show: impl FnOnce(&ActivitySummary) -> Value + Send + 'static,
 ) -> ApiResult {
-    let log = TenantView::identify(state, parts)?.log;
+    answer_from(TenantView::identify(state, parts)?.log, show).await
+}
+
+/// Answers from the summary of a journal, on a blocking thread.
+async fn answer_from(
+    log: Arc<ActivityLog>,
+    show: impl FnOnce(&ActivitySummary) -> Value + Send + 'static,
+) -> ApiResult {
     let shown = tokio::task::spawn_blocking(move || log.read(show)).await;
     let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
     Ok(json_response(&shown.map_err(failed)??))
 }
 
 async fn overview(State(state): SharedState, parts: Parts) -> ApiResult {
-    let facts = ProxyFacts::new(&state);
-    answer(&state, &parts, move |summary| answers::overview(summary, &facts)).await
+    let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
+    let facts = ProxyFacts::new(&state, &tenant);
+    answer_from(log, move |summary| answers::overview(summary, &facts)).await
 }
 
 /// The period and number of rows of a list.
@@ -168,7 +177,7 @@ async fn policies(State(state): SharedState, parts: Parts) -> ApiResult {
 
 async fn health(State(state): SharedState, parts: Parts) -> ApiResult {
     let view = TenantView::identify(&state, &parts)?;
-    let facts = ProxyFacts::new(&state);
+    let facts = ProxyFacts::new(&state, &view.tenant);
     let windows = answers::learned_windows(&state, &view.tenant);
     let shown = tokio::task::spawn_blocking(move || {
         let archive = answers::archive_facts(view.tenant.archive.as_ref());
