@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use foldline_archive::{Error, EventRecord, TenantArchive};
 use tokio::sync::broadcast;
 
-use crate::activity::record::{EVENT_KIND, RequestActivity};
+use crate::activity::record::{EVENT_KIND, FoldRecord, RequestActivity};
 use crate::activity::sent_body::BodyFingerprint;
 use crate::activity::summary::ActivitySummary;
 
@@ -21,8 +21,9 @@ use crate::activity::summary::ActivitySummary;
 const PAGE_EVENTS: usize = 4_096;
 /// Longest wait for the records of this process to appear in the journal; it drops records under load.
 const MAX_TAIL_WAIT: Duration = Duration::from_millis(250);
-/// Sessions whose last request is remembered for the next one.
+/// Sessions whose last request is remembered for the next one, and handles of each.
 const MAX_LIVE_SESSIONS: usize = 2_048;
+const MAX_LIVE_HANDLES: usize = 10_000;
 /// Events that a slow reader may be behind.
 const MAX_QUEUED_EVENTS: usize = 256;
 /// Tenants whose summaries are kept in memory.
@@ -79,6 +80,14 @@ pub(crate) struct LiveSession {
     pub(crate) summary_nanos: i64,
 }
 
+impl LiveSession {
+    /// Remembers the handles of recorded folds. Those that are too many are recorded again.
+    pub(crate) fn add_handles(&mut self, folds: &[FoldRecord]) {
+        let room = MAX_LIVE_HANDLES.saturating_sub(self.handles.len());
+        self.handles.extend(folds.iter().filter_map(|fold| fold.handle.clone()).take(room));
+    }
+}
+
 impl ActivityLog {
     /// Creates the log of a tenant. Without an archive it begins empty and ends with the process.
     pub fn new(archive: Option<TenantArchive>) -> Self {
@@ -95,7 +104,8 @@ impl ActivityLog {
 
     /// Records a request, without waiting.
     pub(crate) fn record(&self, record: RequestActivity) {
-        let record = RequestActivity { writer: self.writer, ..record };
+        let mut record = RequestActivity { writer: self.writer, ..record };
+        record.shorten();
         let event: Option<Arc<str>> = (self.feed.receiver_count() > 0).then(|| record.to_json().to_string().into());
         match (&self.archive, serde_json::to_vec(&record)) {
             (Some(archive), Ok(payload)) => {

@@ -17,6 +17,8 @@ use crate::activity::totals::{ActivityTotals, NanoDollars};
 pub(crate) const EVENT_KIND: &str = "activity";
 /// Maximum characters of a marker in a record.
 const MAX_MARKER_CHARS: usize = 2_000;
+/// Maximum characters of a name or a target in a record: clients and models choose them.
+const MAX_NAME_CHARS: usize = 256;
 
 /// A request and its response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,6 +78,18 @@ pub struct RequestActivity {
     /// Contents of the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowParts>,
+    /// Folds and unfolds that are not in the lists.
+    #[serde(skip)]
+    pub unlisted: UnlistedCounts,
+}
+
+/// Numbers of folds and unfolds whose descriptions are kept elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnlistedCounts {
+    /// Number of folds.
+    pub folds: u64,
+    /// Number of unfolds.
+    pub unfolds: u64,
 }
 
 /// A crease.
@@ -111,13 +125,10 @@ pub struct FoldRecord {
 }
 
 impl FoldRecord {
-    /// Cuts the marker to the length that records keep.
-    pub(crate) fn with_short_marker(mut self) -> Self {
-        if let Some((at, _)) = self.marker.char_indices().nth(MAX_MARKER_CHARS) {
-            self.marker.truncate(at);
-            self.marker.push_str("\n[..]");
-        }
-        self
+    /// Cuts the texts to the lengths that records keep.
+    fn shorten(&mut self) {
+        cut(&mut self.marker, MAX_MARKER_CHARS, "\n[..]");
+        self.tool.iter_mut().chain([&mut self.target]).for_each(cut_name);
     }
 }
 
@@ -165,7 +176,35 @@ pub struct WindowParts {
     pub crease_usd_at_most: Option<f64>,
 }
 
+/// Cuts a text that is longer than `max` characters, and appends `mark` to it.
+fn cut(text: &mut String, max: usize, mark: &str) {
+    // A text that was cut before stays as it is.
+    if let Some((at, _)) = text.char_indices().nth(max).filter(|(at, _)| &text[*at..] != mark) {
+        text.truncate(at);
+        text.push_str(mark);
+        text.shrink_to_fit();
+    }
+}
+
+fn cut_name(name: &mut String) {
+    cut(name, MAX_NAME_CHARS, "\u{2026}");
+}
+
 impl RequestActivity {
+    /// Cuts texts to the lengths that records keep.
+    pub(crate) fn shorten(&mut self) {
+        self.folds.iter_mut().for_each(FoldRecord::shorten);
+        let tools = self.tools.iter_mut().map(|tool| &mut tool.name);
+        let unfolds = self.unfolds.iter_mut().map(|unfold| &mut unfold.handle);
+        [&mut self.client, &mut self.model].into_iter().chain(tools).chain(unfolds).for_each(cut_name);
+        if self.calls.keys().any(|name| name.chars().nth(MAX_NAME_CHARS).is_some()) {
+            for (mut name, calls) in std::mem::take(&mut self.calls) {
+                cut_name(&mut name);
+                *self.calls.entry(name).or_default() += calls;
+            }
+        }
+    }
+
     /// Returns the record as the totals of one request.
     pub fn totals(&self) -> ActivityTotals {
         let usage = self.usage.unwrap_or_default();
@@ -192,8 +231,8 @@ impl RequestActivity {
             // In observe mode a crease is only what would have been.
             creases: u64::from(self.crease.is_some() && self.would_send_tokens.is_none()),
             cold_creases: u64::from(is_cold && self.would_send_tokens.is_none()),
-            folds: self.folds.len() as u64,
-            unfolds: self.unfolds.len() as u64,
+            folds: self.folds.len() as u64 + self.unlisted.folds,
+            unfolds: self.unfolds.len() as u64 + self.unlisted.unfolds,
             ..ActivityTotals::default()
         };
         if let Some(cause) = self.cache_break {
@@ -244,14 +283,19 @@ impl RequestActivity {
 
     /// Returns the record without the lists that are kept elsewhere.
     pub(crate) fn without_lists(&self) -> Self {
-        // The numbers of folds and unfolds remain; their descriptions are empty.
+        let totals = self.totals();
         Self {
-            folds: vec![FoldRecord::default(); self.folds.len()],
-            unfolds: vec![UnfoldRecord::default(); self.unfolds.len()],
+            session: self.session.clone(),
+            title: None,
+            client: self.client.clone(),
+            model: self.model.clone(),
+            crease: self.crease.clone(),
+            folds: Vec::new(),
+            unfolds: Vec::new(),
             tools: Vec::new(),
             calls: BTreeMap::new(),
-            title: None,
-            ..self.clone()
+            unlisted: UnlistedCounts { folds: totals.folds, unfolds: totals.unfolds },
+            ..*self
         }
     }
 }
@@ -279,8 +323,17 @@ mod tests {
     }
 
     #[test]
-    fn long_markers_are_cut_at_a_character() {
-        let fold = FoldRecord { marker: "\u{e9}".repeat(5_000), ..FoldRecord::default() };
-        assert_eq!(fold.with_short_marker().marker.chars().count(), MAX_MARKER_CHARS + 5);
+    fn long_texts_are_cut_at_a_character_once() {
+        let long = "\u{e9}".repeat(5_000);
+        let fold = FoldRecord { marker: long.clone(), target: long.clone(), ..FoldRecord::default() };
+        let calls = BTreeMap::from([(format!("{long}a"), 2), (format!("{long}b"), 3)]);
+        let mut record = RequestActivity { folds: vec![fold], calls, ..RequestActivity::default() };
+        record.shorten();
+        assert_eq!(record.folds[0].marker.chars().count(), MAX_MARKER_CHARS + 5);
+        assert_eq!(record.folds[0].target.chars().count(), MAX_NAME_CHARS + 1);
+        assert_eq!(record.calls.values().collect::<Vec<_>>(), [&5]);
+        let before = record.clone();
+        record.shorten();
+        assert_eq!(record, before);
     }
 }

@@ -15,6 +15,10 @@ const MAX_DETAILED_SESSIONS: usize = 500;
 /// Requests and folds kept of one session; the newest are kept.
 const MAX_SESSION_REQUESTS: usize = 2_000;
 const MAX_SESSION_FOLDS: usize = 1_000;
+/// Handles by which folds of one session are recognized that are reported again.
+const MAX_SESSION_HANDLES: usize = 20_000;
+/// Bytes of the details of all sessions; those of the oldest sessions are removed first.
+const MAX_DETAIL_BYTES: usize = 64 << 20;
 /// Latest requests and unfolds of all sessions.
 const MAX_RECENT_REQUESTS: usize = 500;
 const MAX_RECENT_UNFOLDS: usize = 100;
@@ -33,6 +37,8 @@ const OTHER_NAMES: &str = "(other)";
 pub struct ActivitySummary {
     sessions: HashMap<String, SessionEntry>,
     details: HashMap<String, SessionDetails>,
+    /// Sum over the details.
+    detail_bytes: usize,
     /// By day, model and client.
     days: BTreeMap<(i64, String, String), ActivityTotals>,
     /// By client and tool.
@@ -73,9 +79,25 @@ impl SessionEntry {
 #[derive(Debug, Default)]
 struct SessionDetails {
     last_at: i64,
+    /// Memory of the lists, about.
+    bytes: usize,
     requests: VecDeque<RequestActivity>,
     folds: VecDeque<FoldEntry>,
     handles: HashSet<String>,
+}
+
+impl SessionDetails {
+    /// Notes a handle. Returns true if it is new, or if there are too many to know.
+    fn add_handle(&mut self, handle: &str) -> bool {
+        if self.handles.contains(handle) {
+            return false;
+        }
+        if self.handles.len() < MAX_SESSION_HANDLES {
+            self.bytes += size_of::<String>() + handle.len();
+            self.handles.insert(handle.to_owned());
+        }
+        true
+    }
 }
 
 /// A fold of a session.
@@ -87,6 +109,20 @@ pub struct FoldEntry {
     pub fold: FoldRecord,
     /// Number of times that the model requested the original.
     pub unfolds: u64,
+}
+
+impl FoldEntry {
+    /// Returns about how much memory it takes.
+    fn bytes(&self) -> usize {
+        let FoldRecord { handle, tool, target, pass, marker, .. } = &self.fold;
+        let texts = [Some(target), Some(pass), Some(marker), handle.as_ref(), tool.as_ref()];
+        size_of::<Self>() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+    }
+}
+
+/// Returns about how much memory a request without lists takes.
+fn request_bytes(request: &RequestActivity) -> usize {
+    size_of::<RequestActivity>() + request.session.len() + request.client.len() + request.model.len()
 }
 
 /// A tool that a client declares.
@@ -116,6 +152,7 @@ pub struct UnfoldEntry {
 impl ActivitySummary {
     /// Adds a record.
     pub fn add(&mut self, mut record: RequestActivity) {
+        record.shorten();
         self.add_to_details(&mut record);
         let totals = record.totals();
         let day = record.at.div_euclid(DAY_MILLIS);
@@ -163,17 +200,15 @@ impl ActivitySummary {
     /// Adds a record to the details of its session, and removes folds from the record that were recorded before: a
     /// restarted proxy reports them again.
     fn add_to_details(&mut self, record: &mut RequestActivity) {
-        if !self.details.contains_key(&record.session) && self.details.len() >= MAX_DETAILED_SESSIONS {
-            let oldest = self.details.iter().min_by_key(|(_, details)| details.last_at).map(|(name, _)| name.clone());
-            oldest.map(|name| self.details.remove(&name));
-        }
         let details = self.details.entry(record.session.clone()).or_default();
+        let bytes_before = details.bytes;
         details.last_at = details.last_at.max(record.at);
-        let handles = &mut details.handles;
-        record.folds.retain(|fold| fold.handle.as_ref().is_none_or(|handle| handles.insert(handle.clone())));
+        record.folds.retain(|fold| fold.handle.as_ref().is_none_or(|handle| details.add_handle(handle)));
         for fold in &record.folds {
             let entry = FoldEntry { at: record.at, fold: fold.clone(), unfolds: 0 };
-            push_bounded(&mut details.folds, entry, MAX_SESSION_FOLDS);
+            details.bytes += entry.bytes();
+            let removed = push_bounded(&mut details.folds, entry, MAX_SESSION_FOLDS);
+            details.bytes -= removed.map_or(0, |entry| entry.bytes());
         }
         for unfold in &record.unfolds {
             let is_fold = |entry: &&mut FoldEntry| entry.fold.handle.as_ref() == Some(&unfold.handle);
@@ -187,7 +222,23 @@ impl ActivitySummary {
             let entry = UnfoldEntry { at: record.at, session: record.session.clone(), fold };
             push_bounded(&mut self.recent_unfolds, entry, MAX_RECENT_UNFOLDS);
         }
-        push_bounded(&mut details.requests, record.without_lists(), MAX_SESSION_REQUESTS);
+        let request = record.without_lists();
+        details.bytes += request_bytes(&request);
+        let removed = push_bounded(&mut details.requests, request, MAX_SESSION_REQUESTS);
+        details.bytes -= removed.map_or(0, |request| request_bytes(&request));
+        self.detail_bytes = self.detail_bytes + details.bytes - bytes_before;
+        self.remove_oldest_details();
+    }
+
+    /// Removes the details of the sessions whose last request is the oldest, until the others are within the limits.
+    fn remove_oldest_details(&mut self) {
+        while self.details.len() > MAX_DETAILED_SESSIONS
+            || (self.detail_bytes > MAX_DETAIL_BYTES && self.details.len() > 1)
+        {
+            let oldest = self.details.iter().min_by_key(|(_, details)| details.last_at).map(|(name, _)| name.clone());
+            let Some(removed) = oldest.and_then(|name| self.details.remove(&name)) else { return };
+            self.detail_bytes -= removed.bytes;
+        }
     }
 
     fn add_to_tools(&mut self, record: &RequestActivity) {
@@ -268,11 +319,11 @@ impl ActivitySummary {
     }
 }
 
-fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
-    if list.len() >= max {
-        list.pop_front();
-    }
+/// Appends an item. Returns the first one if there were too many.
+fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) -> Option<T> {
+    let removed = if list.len() >= max { list.pop_front() } else { None };
     list.push_back(item);
+    removed
 }
 
 #[cfg(test)]
@@ -374,5 +425,39 @@ mod tests {
         assert!(summary.days.len() <= MAX_DAY_ROWS + 1, "{}", summary.days.len());
         assert_eq!(summary.totals_since(0).requests, requests as u64, "the totals cover all requests");
         assert!(summary.session("0").is_none() && summary.session(&(requests - 1).to_string()).is_some());
+    }
+
+    /// A session with the longest markers, targets and names that a client can send.
+    fn large_record(session: &str, at: i64) -> RequestActivity {
+        let folds = (0..100).map(|fold| FoldRecord {
+            handle: Some(format!("{session}-{at}-{fold}")),
+            target: "t".repeat(5_000),
+            marker: "\u{1d11e}".repeat(5_000),
+            ..FoldRecord::default()
+        });
+        let tools = vec![ToolWeight { name: format!("{session}{}", "n".repeat(5_000)), tokens: 1 }];
+        RequestActivity { folds: folds.collect(), tools, ..record(session, at) }
+    }
+
+    #[test]
+    fn details_of_a_tenant_take_bounded_memory() {
+        let mut summary = ActivitySummary::default();
+        for at in 0..200 {
+            summary.add(large_record(&(at / 4).to_string(), at));
+        }
+        let kept = summary.details.values().flat_map(|details| &details.folds);
+        let bytes: usize = kept.map(|entry| entry.fold.marker.len() + entry.fold.target.len()).sum();
+        assert!(bytes <= MAX_DETAIL_BYTES, "{bytes} bytes");
+        assert_eq!(summary.session_folds("49").count(), 400, "the newest session is complete");
+        assert!(summary.tools.keys().all(|(_, tool)| tool.len() < 1_000));
+        assert_eq!(summary.totals_since(0).folds, 20_000);
+    }
+
+    #[test]
+    fn folds_of_a_stored_request_are_only_counted() {
+        let mut summary = ActivitySummary::default();
+        summary.add(RequestActivity { folds: vec![fold("h1"), fold("h2")], ..record("a", 1) });
+        let stored = summary.recent_requests().next().unwrap();
+        assert_eq!((stored.totals().folds, stored.folds.capacity()), (2, 0));
     }
 }

@@ -198,7 +198,7 @@ fn record_activity(
         if is_folding {
             record.folds =
                 facts.folds.iter().filter(|fold| is_new_fold(live, fold.handle.as_deref())).cloned().collect();
-            live.handles.extend(record.folds.iter().filter_map(|fold| fold.handle.clone()));
+            live.add_handles(&record.folds);
         }
         if let Some(usage) = usage {
             let cost = NanoDollars(summary_nanos - before.as_ref().map_or(0, |live| live.summary_nanos));

@@ -191,7 +191,7 @@ fn fold_records(applied: &FoldedRequest) -> Vec<FoldRecord> {
         tokens_after: fold.tokens_after,
         marker: fold.marker,
     };
-    applied.fold_details().into_iter().map(|fold| record(fold).with_short_marker()).collect()
+    applied.fold_details().into_iter().map(record).collect()
 }
 
 #[cfg(test)]
