@@ -145,6 +145,19 @@ async fn single_tenancy_is_refused_with_a_token() {
     assert_eq!(proxy.tenancy(), Tenancy::Single);
 }
 
+/// Unnamed tokens share the namespace `token-default`, which must not be that of a user.
+#[tokio::test]
+async fn token_named_default_never_shares_with_unnamed_tokens() {
+    let bind = |tokens: &str, tenancy: Tenancy| {
+        let tokens = AccessToken::parse_list(tokens).unwrap();
+        Proxy::bind(ProxySettings { tokens, tenancy: Some(tenancy), ..small_window_settings() }, None)
+    };
+    let error = bind("default = t-a\nt-b", Tenancy::Token).await.err().expect("refused").to_string();
+    assert!(error.contains("token named default"), "{error}");
+    assert!(bind("default = t-a\nbob = t-b", Tenancy::Token).await.is_ok());
+    assert!(bind("default = t-a\nt-b", Tenancy::Credential).await.is_ok(), "separate tenants by API keys");
+}
+
 #[tokio::test]
 async fn chosen_namespace_is_written_and_read() {
     let kept = temp_archive();

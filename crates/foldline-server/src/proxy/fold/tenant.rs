@@ -61,6 +61,11 @@ fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
             );
         }
         Tenancy::Token if is_open => return refused("tenancy token needs tokens; set them with --token-file"),
+        Tenancy::Token if !all_named && tokens.iter().any(|token| token.name() == Some(DEFAULT_TOKEN_NAME)) => {
+            return refused(
+                "the token named default would share originals with tokens without a name; rename it or name the others",
+            );
+        }
         Tenancy::Token | Tenancy::Credential if settings.namespace != Namespace::local() => {
             return refused("a namespace can be set only under tenancy single; otherwise each tenant has its own");
         }
