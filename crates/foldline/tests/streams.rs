@@ -247,3 +247,25 @@ fn samples_have_one_call_and_usage() {
         assert!(!passed.events.iter().any(|(_, event)| matches!(event, StreamEvent::Unreadable(_))));
     }
 }
+
+/// Without memory a stream is still forwarded byte for byte, and small events are still read.
+#[test]
+fn stopped_reader_holds_little() {
+    for format in FORMATS {
+        let mut reader = StreamReader::new(format);
+        reader.push(sample(format).as_bytes());
+        let kept = reader.held_bytes();
+        assert!(kept > 0, "{format:?}");
+        let endless = vec![b'x'; 1 << 20];
+        reader.push(&endless);
+        assert_eq!(reader.held_bytes(), kept + endless.len());
+        reader.stop_keeping();
+        let (mut rest, mut forwarded) = (&endless[..], 0);
+        while let Some(step) = reader.next(&mut rest) {
+            forwarded += step.frame.raw.len();
+        }
+        assert!(reader.held_bytes() - kept <= 64 << 10, "{format:?}");
+        let usage = reader.finish().usage;
+        assert!(forwarded >= 2 * endless.len() - (64 << 10) && usage.is_some(), "{format:?}");
+    }
+}

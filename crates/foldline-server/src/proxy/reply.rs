@@ -9,6 +9,7 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::http::response::Parts;
 
 use crate::proxy::accounting::{ResponseFacts, record_usage};
+use crate::proxy::downstream::body_budget::StreamReservation;
 use crate::proxy::downstream::{error_response, headers};
 use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::fold::session_facts::UnfoldTotals;
@@ -28,15 +29,15 @@ pub(crate) async fn reply(
     overhead: Duration,
 ) -> Response {
     let response = ResponseFacts { status: head.parts.status.as_u16(), is_overflow: head.overflow.is_some(), overhead };
-    let idle = state.settings.timeouts.idle;
+    let (idle, memory) = (state.settings.timeouts.idle, StreamReservation::new(&state.body_budget));
     let client_head = to_client(&head.parts, prepared.as_ref());
     let Some(prepared) = prepared else {
-        return Response::from_parts(client_head, relay(head, format, idle, |_| ()));
+        return Response::from_parts(client_head, relay(head, format, idle, memory, |_| ()));
     };
     if !prepared.tool_offered || !client_head.status.is_success() {
         // There will be no further round, so the bodies can be released while the response is streamed.
         let prepared = prepared.without_bodies();
-        let body = relay(head, format, idle, move |usage| record_usage(&state, &prepared, response, usage));
+        let body = relay(head, format, idle, memory, move |usage| record_usage(&state, &prepared, response, usage));
         return Response::from_parts(client_head, body);
     }
     reply_in_rounds(state, request, prepared, head, client_head, response).await
@@ -52,6 +53,7 @@ async fn reply_in_rounds(
     response: ResponseFacts,
 ) -> Response {
     let (format, idle) = (prepared.job.format, state.settings.timeouts.idle);
+    let memory = StreamReservation::new(&state.body_budget);
     // The body differs from the provider's if something in it is hidden.
     client_head.headers.remove(CONTENT_LENGTH);
     let (first, shared) = (prepared.clone(), state.clone());
@@ -59,7 +61,7 @@ async fn reply_in_rounds(
     let on_end = move |usage| record_usage(&shared, &recorded, response, usage);
     let replied = match run_rounds(state, prepared, request, head, on_end).await {
         Ok(replied) => replied,
-        Err(failure) => return failed_round_response(failure, &first, format, idle),
+        Err(failure) => return failed_round_response(failure, &first, format, idle, memory),
     };
     if replied.is_complete {
         insert_unfolds(&mut client_head, &first);
@@ -104,11 +106,12 @@ fn failed_round_response(
     prepared: &PreparedRequest,
     format: Format,
     idle: Duration,
+    memory: StreamReservation,
 ) -> Response {
     match failure {
         RoundFailure::Refused(head) => {
             let client_head = to_client(&head.parts, Some(prepared));
-            Response::from_parts(client_head, relay(*head, format, idle, |_| ()))
+            Response::from_parts(client_head, relay(*head, format, idle, memory, |_| ()))
         }
         RoundFailure::Fault(status, reason) => error_response::json_error(Some(format), status, &reason),
     }

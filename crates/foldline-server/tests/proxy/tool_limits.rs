@@ -1,14 +1,17 @@
 //! Limits of the hidden tool, and the list of tools, which never changes inside a conversation.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use foldline::laws::{LawProfile, check};
 use foldline::wire::{Format, Request, StopReason, StreamReader};
 use foldline_server::proxy::{ProxyLimits, ProxySettings};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use crate::fold::{agent_messages, endpoint, request_body};
-use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
+use crate::support::{ProxyHarness, ReceivedRequest, StreamPiece, UpstreamReply, settings};
 use crate::unfold_tool::{
     FORMATS, ReplyCall, small_window_settings, streamed_reply, streaming_body, temp_archive, was_answered,
 };
@@ -185,4 +188,44 @@ async fn buffered_answers_count_against_the_body_budget() {
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(10), released).await.expect("released with the client");
+}
+
+/// An event whose end never comes, and output that is kept until the answer is complete: both are held in memory.
+#[tokio::test]
+async fn held_parts_of_streams_count_against_the_body_budget() {
+    const MB: usize = 1 << 20;
+    let endless_event = format!("data: {{\"choices\":[],\"filler\":\"{}", "x".repeat(24 * MB));
+    let delta = format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "y".repeat(MB));
+    for (sent, kept) in [(endless_event, None), (delta.repeat(24), Some(temp_archive()))] {
+        let (length, gate) = (sent.len(), Arc::new(Semaphore::new(0)));
+        let pieces = vec![StreamPiece::Bytes(sent), StreamPiece::GateClosed(gate.clone())];
+        let limits = ProxyLimits { total_body_bytes: 64 * MB, ..ProxyLimits::default() };
+        let archive = kept.as_ref().map(|kept| kept.archive.clone());
+        let harness = ProxyHarness::start(ProxySettings { limits, ..settings() }, archive, move |_| {
+            UpstreamReply::TypedStream("text/event-stream", pieces.clone())
+        })
+        .await;
+        let body = streaming_body(Format::OpenAiChat, &agent_messages(Format::OpenAiChat, 1));
+        let read_all = || async {
+            let request = harness.request("POST", endpoint(Format::OpenAiChat)).body(body.clone().into()).unwrap();
+            harness.send(request).await.body.len()
+        };
+        let held = async {
+            let (mut highest, mut end) = (0.0_f64, Instant::now() + Duration::from_secs(15));
+            while Instant::now() < end {
+                let was_low = highest < 20.0;
+                highest = highest.max(harness.metric("foldline_held_body_bytes").await / MB as f64);
+                if was_low && highest >= 20.0 {
+                    end = Instant::now() + Duration::from_secs(1);
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            gate.close();
+            highest
+        };
+        let (first, second, third, held) = tokio::join!(read_all(), read_all(), read_all(), held);
+        assert_eq!([first, second, third], [length; 3], "all bytes are forwarded");
+        assert!((20.0..=64.0).contains(&held), "{held} MB are counted");
+        assert_eq!(harness.metric("foldline_held_body_bytes").await, 0.0, "released at the end");
+    }
 }

@@ -173,7 +173,7 @@ impl SseFramer {
         if let (FrameScan::Unknown, Some(first)) = (self.scan, input.first()) {
             self.scan = FrameScan::for_first_byte(*first);
         }
-        let capacity = self.max_event_bytes - self.pending.len();
+        let capacity = self.max_event_bytes.saturating_sub(self.pending.len());
         let (taken, end) = match self.find_event_end(&input[..capacity.min(input.len())]) {
             Some(end) => (
                 end,
@@ -232,6 +232,11 @@ impl SseFramer {
         let offset = self.next_frame_offset;
         self.next_frame_offset += self.pending.len() as u64;
         Some(SseFrame { offset, raw: &self.pending, end, kind })
+    }
+
+    /// Changes the limit of one event. An event that is longer already is returned in chunks from now on.
+    pub(crate) fn set_max_event_bytes(&mut self, limit: usize) {
+        self.max_event_bytes = limit.max(1);
     }
 
     /// Returns the number of bytes buffered until their frame ends.

@@ -1,5 +1,5 @@
-//! A memory limit for the bodies of all clients (requests, decompressed requests, and buffered responses), and the buffer
-//! in which a body grows within it.
+//! A memory limit for the bodies of all clients (requests, decompressed requests, buffered responses, and the held parts
+//! of streams), and the buffer in which a body grows within it.
 //!
 //! The limits per body and on concurrent requests would together still exceed any machine's memory. So bodies reserve
 //! memory as their bytes arrive (an announced length reserves nothing) and release it with their last byte: the
@@ -202,6 +202,30 @@ struct ReservedBytes<B> {
 impl<B: AsRef<[u8]>> AsRef<[u8]> for ReservedBytes<B> {
     fn as_ref(&self) -> &[u8] {
         self.body.as_ref()
+    }
+}
+
+/// The memory of a stream that is forwarded: an event whose end has not been received, and output that is kept. It is taken
+/// from what all bodies share, without waiting.
+#[derive(Debug)]
+pub(crate) struct StreamReservation {
+    shared: Arc<Semaphore>,
+    held: HeldPermits,
+}
+
+impl StreamReservation {
+    /// Creates an empty reservation.
+    pub(crate) fn new(budget: &BodyBudget) -> Self {
+        Self { shared: budget.pools.shared.clone(), held: HeldPermits::default() }
+    }
+
+    /// Reserves as much as the stream holds. Returns false if there is no memory for it; as much is reserved as before.
+    pub(crate) fn resize(&mut self, held_bytes: usize) -> bool {
+        let wanted = permits_for(held_bytes.saturating_sub(UNCOUNTED_RESPONSE_BYTES));
+        self.held.shrink(wanted);
+        let missing = wanted.saturating_sub(self.held.count());
+        let more = self.shared.clone().try_acquire_many_owned(missing);
+        more.map(|more| merge(&mut self.held.shared, more)).is_ok()
     }
 }
 

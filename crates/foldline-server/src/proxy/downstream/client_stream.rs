@@ -9,6 +9,9 @@ use tokio::time::Instant;
 
 use crate::proxy::downstream::channel_body::{BodySender, abort_body};
 
+/// Maximum bytes that are held back: before its output a model announces little.
+const MAX_HELD_BYTES: usize = 256 << 10;
+
 /// Bytes for a client, and the channel to it.
 pub(crate) struct ClientStream {
     client: BodySender,
@@ -37,7 +40,7 @@ impl ClientStream {
 
     /// Sends held bytes, if the response has started or has to start now.
     pub(crate) async fn forward(&mut self, begin: bool) -> Result<(), ClientGone> {
-        let must_begin = begin || Instant::now() >= self.begin_by;
+        let must_begin = begin || self.held.len() > MAX_HELD_BYTES || Instant::now() >= self.begin_by;
         if !self.held.is_empty() && (self.has_begun || must_begin) { self.flush().await } else { Ok(()) }
     }
 
@@ -73,5 +76,26 @@ impl ClientStream {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::proxy::downstream::channel_body::channel_body;
+
+    #[tokio::test]
+    async fn endless_announcement_is_not_held_back() {
+        let mut body = channel_body(|client| async move {
+            let mut stream = ClientStream::new(client, Duration::from_secs(3600));
+            while stream.forward(false).await.is_ok() {
+                stream.held.extend_from_slice(&[b'\n'; 4096]);
+                assert!(stream.held.len() < 2 * MAX_HELD_BYTES);
+            }
+        });
+        let frame = tokio::time::timeout(Duration::from_secs(20), body.frame()).await.expect("sent before any output");
+        assert!(frame.unwrap().unwrap().into_data().unwrap().len() > MAX_HELD_BYTES);
     }
 }

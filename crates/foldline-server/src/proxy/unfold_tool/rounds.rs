@@ -16,6 +16,7 @@ use foldline::wire::{
 };
 use hyper::{HeaderMap, StatusCode};
 
+use crate::proxy::downstream::body_budget::StreamReservation;
 use crate::proxy::downstream::channel_body::{BodySender, piped_once_begun};
 use crate::proxy::downstream::client_stream::{ClientGone, ClientStream};
 use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView};
@@ -270,6 +271,7 @@ impl UnfoldRounds {
         client: &mut ClientStream,
     ) -> Result<Option<String>, Interruption> {
         let idle = self.state.settings.timeouts.idle;
+        let mut memory = StreamReservation::new(&self.state.body_budget);
         for chunk in head.chunks {
             splicer.push(&chunk, &mut client.held);
         }
@@ -290,7 +292,12 @@ impl UnfoldRounds {
             // A later round may have started long before the model has read its prompt.
             let keep_alive = (!self.hidden_rounds.is_empty()).then(|| splicer.keep_alive_bytes());
             match client.wait_for(next_chunk(body, idle), keep_alive).await? {
-                Ok(Some(chunk)) => splicer.push(&chunk, &mut client.held),
+                Ok(Some(chunk)) => {
+                    splicer.push(&chunk, &mut client.held);
+                    if !memory.resize(splicer.held_bytes()) {
+                        splicer.stop_keeping();
+                    }
+                }
                 Ok(None) => return Ok(None),
                 Err(reason) => return Ok(Some(reason)),
             }

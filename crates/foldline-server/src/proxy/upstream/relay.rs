@@ -9,8 +9,9 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use foldline::Handle;
-use foldline::wire::{Format, Response, StreamReader, Usage};
+use foldline::wire::{Format, Response, StreamLimits, StreamReader, Usage};
 
+use crate::proxy::downstream::body_budget::StreamReservation;
 use crate::proxy::downstream::channel_body::{BodySender, abort_body, channel_body};
 use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead, next_chunk};
 
@@ -40,11 +41,13 @@ impl From<Response<'_>> for ResponseUsage {
     }
 }
 
-/// Returns the body of a response for the client. `on_end` is called with its usage when the body ends.
+/// Returns the body of a response for the client. `on_end` is called with its usage when the body ends. An incomplete event
+/// is held in `memory`.
 pub(crate) fn relay(
     head: ResponseHead,
     format: Format,
     idle: Duration,
+    memory: StreamReservation,
     on_end: impl FnOnce(MaybeUsage) + Send + 'static,
 ) -> Body {
     let ResponseHead { chunks, remaining, .. } = head;
@@ -55,28 +58,52 @@ pub(crate) fn relay(
             Body::from(body)
         }
         remaining => {
-            channel_body(|client| async move { on_end(forward(chunks, remaining, format, idle, client).await) })
+            let reader = UsageReader::new(format, memory);
+            channel_body(|client| async move { on_end(forward(chunks, remaining, reader, idle, client).await) })
         }
+    }
+}
+
+/// Reads the usage of a stream.
+struct UsageReader {
+    reader: StreamReader,
+    memory: StreamReservation,
+}
+
+impl UsageReader {
+    fn new(format: Format, memory: StreamReservation) -> Self {
+        let limits = StreamLimits { max_kept_bytes: 0, ..StreamLimits::default() };
+        Self { reader: StreamReader::with_limits(format, limits), memory }
+    }
+
+    fn push(&mut self, chunk: &[u8]) {
+        self.reader.push(chunk);
+        if !self.memory.resize(self.reader.held_bytes()) {
+            self.reader.stop_keeping();
+        }
+    }
+
+    fn finish(self) -> ResponseUsage {
+        self.reader.finish().into()
     }
 }
 
 async fn forward(
     chunks: Vec<Bytes>,
     remaining: RemainingBody,
-    format: Format,
+    mut reader: UsageReader,
     idle: Duration,
     client: BodySender,
 ) -> MaybeUsage {
-    let mut reader = StreamReader::new(format);
     for chunk in chunks {
         reader.push(&chunk);
         client.send(Ok(chunk)).await.ok()?;
     }
     let (mut body, is_readable) = match remaining {
-        RemainingBody::Complete => return Some(reader.finish().into()),
+        RemainingBody::Complete => return Some(reader.finish()),
         RemainingBody::Failed(reason) => {
             abort_body(&client, reason).await;
-            return Some(reader.finish().into());
+            return Some(reader.finish());
         }
         RemainingBody::Events(body) => (body, true),
         RemainingBody::Opaque(body) => (body, false),
@@ -84,7 +111,7 @@ async fn forward(
     loop {
         let chunk = tokio::select! {
             chunk = next_chunk(&mut body, idle) => chunk,
-            () = client.closed() => return is_readable.then(|| reader.finish().into()),
+            () = client.closed() => return is_readable.then(|| reader.finish()),
         };
         match chunk {
             Ok(Some(chunk)) => {
@@ -93,10 +120,10 @@ async fn forward(
                 }
                 client.send(Ok(chunk)).await.ok()?;
             }
-            Ok(None) => return is_readable.then(|| reader.finish().into()),
+            Ok(None) => return is_readable.then(|| reader.finish()),
             Err(reason) => {
                 abort_body(&client, reason).await;
-                return is_readable.then(|| reader.finish().into());
+                return is_readable.then(|| reader.finish());
             }
         }
     }

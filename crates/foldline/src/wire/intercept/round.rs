@@ -209,6 +209,14 @@ pub(crate) trait FrameEditor: std::fmt::Debug + Send + Sync {
     /// Sets the id reported at the end of the stream.
     fn report_id(&mut self, _id: ReportedId) {}
 
+    /// Returns the bytes of output that is kept for the end of the stream.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
+
+    /// Keeps no further output.
+    fn stop_keeping(&mut self) {}
+
     /// Returns true if the client may continue from the id of this answer without sending the conversation again.
     fn is_stored(&self) -> bool {
         false

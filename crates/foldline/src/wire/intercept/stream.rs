@@ -195,6 +195,18 @@ impl StreamSplicer {
         }
     }
 
+    /// Returns the bytes in memory: an event whose end has not been received, and the output that is kept.
+    pub fn held_bytes(&self) -> usize {
+        self.reader.held_bytes() + self.editor.kept_bytes() + self.end.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Keeps no further output of this round, and buffers only small events, for callers that have no memory left. Larger
+    /// events are forwarded unparsed.
+    pub fn stop_keeping(&mut self) {
+        self.reader.stop_keeping();
+        self.editor.stop_keeping();
+    }
+
     /// Returns true once the client's bytes contain model output, or the end of the answer. Until then they only
     /// announce a response, and may be held back in case a later round fails.
     pub fn shows_output(&self) -> bool {

@@ -189,6 +189,9 @@ impl StreamEvent {
     }
 }
 
+/// Largest event that is buffered by a reader that keeps nothing more.
+const MIN_EVENT_BYTES: usize = 64 << 10;
+
 impl Default for StreamLimits {
     fn default() -> Self {
         Self { max_event_bytes: MAX_EVENT_BYTES, max_kept_bytes: 64 << 20 }
@@ -233,6 +236,18 @@ impl StreamReader {
             events.extend(step.events.into_iter().map(|event| (range.clone(), event)));
         }
         events
+    }
+
+    /// Returns the bytes in memory: an event whose end has not been received, and the output that is kept.
+    pub fn held_bytes(&self) -> usize {
+        self.framer.buffered_bytes() + self.builder.kept_bytes
+    }
+
+    /// Keeps no further output, and buffers only small events, for callers that have no memory left. The response then
+    /// counts as truncated.
+    pub fn stop_keeping(&mut self) {
+        self.framer.set_max_event_bytes(MIN_EVENT_BYTES);
+        self.builder.remaining_bytes = 0;
     }
 
     /// Returns the model's output as the elements that the next request appends to its list: the assistant's message,
@@ -329,6 +344,7 @@ pub(crate) struct ResponseBuilder {
     done: bool,
     /// The model reported its stop reason; some servers send no further end event.
     pub(crate) has_stop_reason: bool,
+    kept_bytes: usize,
     /// Bytes that may still be kept.
     remaining_bytes: usize,
     truncated: bool,
@@ -388,7 +404,10 @@ impl ResponseBuilder {
     /// has no gaps.
     pub(crate) fn try_reserve(&mut self, bytes: usize) -> bool {
         match self.remaining_bytes.checked_sub(bytes) {
-            Some(remaining) if !self.truncated => self.remaining_bytes = remaining,
+            Some(remaining) if !self.truncated => {
+                self.remaining_bytes = remaining;
+                self.kept_bytes += bytes;
+            }
             _ => self.truncated = true,
         }
         !self.truncated

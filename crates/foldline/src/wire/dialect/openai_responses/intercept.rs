@@ -40,6 +40,7 @@ pub(crate) struct ResponsesEditor {
     /// Visible items of earlier rounds as JSON; the next field has those of this round.
     earlier_items: Vec<String>,
     done_items: Vec<String>,
+    kept_bytes: usize,
     /// Bytes of items that may still be kept.
     remaining_bytes: usize,
     /// The number of the last event sent to the client.
@@ -153,6 +154,14 @@ impl FrameEditor for ResponsesEditor {
         self.reported_id == ReportedId::Last
     }
 
+    fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    fn stop_keeping(&mut self) {
+        self.remaining_bytes = 0;
+    }
+
     fn boxed_clone(&self) -> Box<dyn FrameEditor> {
         Box::new(self.clone())
     }
@@ -167,6 +176,7 @@ impl ResponsesEditor {
     fn keep_item(&mut self, item: &str) {
         if let Some(remaining) = self.remaining_bytes.checked_sub(item.len()) {
             self.remaining_bytes = remaining;
+            self.kept_bytes += item.len();
             self.done_items.push(item.to_owned());
         }
     }
