@@ -123,6 +123,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
     Some(Arc::new(FoldJob {
         format,
         purpose,
+        path: route.path.clone(),
         family: route.family,
         tenant,
         mode,

@@ -21,6 +21,7 @@ use crate::proxy::fold::tenant_mode::TenantModes;
 use crate::proxy::settings::ProxySettings;
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::models::ModelRegistry;
+use crate::proxy::upstream::unknown_paths::UnknownPaths;
 
 /// Maximum number of summaries written concurrently.
 const MAX_CONCURRENT_SUMMARIES: usize = 4;
@@ -45,6 +46,7 @@ pub(crate) struct AppState {
     /// Time of the start, in milliseconds since 1970.
     pub(crate) started_at: i64,
     pub(crate) client: UpstreamClient,
+    pub(crate) unknown_paths: UnknownPaths,
     /// One permit per summary that is being written.
     pub(crate) summary_permits: Arc<Semaphore>,
     /// Cancelled when the proxy stops.
@@ -75,6 +77,7 @@ impl AppState {
             comparison: Arc::new(PolicyComparison::new(settings.policy_replay.clone())),
             started_at: now_millis(),
             client: UpstreamClient::new(timeouts),
+            unknown_paths: UnknownPaths::default(),
             summary_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SUMMARIES)),
             stop: CancellationToken::new(),
             settings,

@@ -12,9 +12,16 @@ use serde_json::{Value, json};
 use crate::small_disk::SmallDisk;
 use crate::support::{ProxyHarness, UpstreamReply, settings};
 
+pub(crate) fn user_message(format: Format, text: &str) -> Value {
+    match format {
+        Format::Gemini => json!({ "role": "user", "parts": [{ "text": text }] }),
+        _ => json!({ "role": "user", "content": text }),
+    }
+}
+
 /// Returns the conversation of an agent that reads one file per turn.
 pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
-    let mut messages = vec![json!({ "role": "user", "content": "Please make the parser faster." })];
+    let mut messages = vec![user_message(format, "Please make the parser faster.")];
     for turn in 0..turns {
         let source: String = (0..40)
             .map(|line| format!("    let value_{turn}_{line} = compute_{line}(input_{turn}, {line});\n"))
@@ -41,7 +48,10 @@ pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
                 json!({ "role": "assistant", "content": text, "tool_calls": [{ "function": { "name": "read_file", "arguments": path } }] }),
                 json!({ "role": "tool", "tool_name": "read_file", "content": source }),
             ]),
-            other => panic!("no script for {other:?}"),
+            Format::Gemini => messages.extend([
+                json!({ "role": "model", "parts": [{ "text": text }, { "functionCall": { "id": id, "name": "read_file", "args": path } }] }),
+                json!({ "role": "user", "parts": [{ "functionResponse": { "id": id, "name": "read_file", "response": { "output": source } } }] }),
+            ]),
         }
     }
     messages
@@ -62,7 +72,8 @@ pub(crate) fn request_body(format: Format, messages: &[Value]) -> String {
             json!({ "model": "qwen3:8b", "options": { "num_predict": 500 }, "messages": messages, "tools": [
             { "type": "function", "function": { "name": "read_file", "parameters": tool } }] })
         }
-        other => panic!("no script for {other:?}"),
+        Format::Gemini => json!({ "contents": messages, "generationConfig": { "maxOutputTokens": 500 }, "tools": [
+            { "functionDeclarations": [{ "name": "read_file", "parameters": tool }] }] }),
     }
     .to_string()
 }
@@ -73,7 +84,7 @@ pub(crate) fn endpoint(format: Format) -> &'static str {
         Format::OpenAiResponses => "/v1/responses",
         Format::Anthropic => "/v1/messages",
         Format::Ollama => "/api/chat",
-        other => panic!("no script for {other:?}"),
+        Format::Gemini => "/v1beta/models/gemini-2.5-pro:generateContent",
     }
 }
 
@@ -91,7 +102,7 @@ fn raw_messages(format: Format, body: &[u8]) -> Vec<String> {
 /// marker is in the archive.
 #[tokio::test]
 async fn long_session_fits_with_a_stable_prefix() {
-    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Ollama] {
+    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini, Format::Ollama] {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
         let tenant = archive.tenant(&Namespace::local());

@@ -7,6 +7,7 @@ mod body_budget;
 mod connections;
 mod dashboard;
 mod fold;
+mod gemini;
 mod handles;
 mod hidden_rounds;
 mod known_failures;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::support::{ProxyHarness, StreamPiece, UpstreamReply, settings};
+use crate::support::{LogBuffer, ProxyHarness, StreamPiece, UpstreamReply, settings};
 
 /// A body that no serializer would produce.
 const ODD_BODY: &str = "{ \"model\" : \"gpt-4o\",\n\t\"messages\":[{\"role\":\"user\",\"content\":\"h\\u0069\"} ] , \"x\":1e3, \"x\":[ ] }";
@@ -47,6 +47,32 @@ async fn unknown_requests_are_forwarded() {
     assert_eq!(received.headers["authorization"], "Bearer secret");
     assert!(!received.headers.contains_key("x-foldline-session") && !received.headers.contains_key("x-hop"));
     assert_eq!(received.headers["host"], harness.upstream.to_string());
+}
+
+/// A large body with messages on a path that the proxy does not know is forwarded unmodified, with one warning that names
+/// the paths it knows.
+#[tokio::test]
+async fn conversation_on_an_unknown_path_is_reported_once() {
+    let log = LogBuffer::default();
+    let writer = log.clone();
+    let _ = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).try_init();
+    let harness = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
+    let body = |key: &str, length: usize| format!(r#"{{"x":{{"messages":[]}},"{key}":["{}"]}}"#, "a".repeat(length));
+    for (path, sent) in [
+        ("/api/v9/converse", body("contents", 40_000)),
+        ("/api/v9/converse?again", body("messages", 40_000)),
+        ("/v1/small", body("messages", 30_000)),
+        ("/v1/embeddings_of_texts", body("texts", 40_000)),
+    ] {
+        assert_eq!(harness.post(path, sent.clone()).await.status, 200);
+        assert_eq!(harness.received().pop().unwrap().body, sent);
+    }
+    let log = log.text();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("looks like a conversation")).collect();
+    assert!(
+        matches!(lines[..], [line] if line.contains("/api/v9/converse") && line.contains("/v1/chat/completions")),
+        "{log}"
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! Summaries of old rounds: written in the background, used if they are fresh, without effect if they fail.
 
-use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use crate::fold::{agent_messages, endpoint, request_body};
-use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, StreamPiece, UpstreamReply, settings};
+use crate::support::{ClientResponse, LogBuffer, ProxyHarness, ReceivedRequest, StreamPiece, UpstreamReply, settings};
 
 const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 const SUMMARY_TEXT: &str =
@@ -427,21 +426,6 @@ async fn summary_prompt_fences_tool_output_and_cost_is_reported() {
     assert!(cost.parse::<f64>().unwrap() > 0.0);
 }
 
-/// The log of all threads.
-#[derive(Clone, Default)]
-struct LogBuffer(Arc<Mutex<Vec<u8>>>);
-
-impl Write for LogBuffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test]
 async fn api_key_reaches_only_the_provider() {
     let log = LogBuffer::default();
@@ -475,9 +459,8 @@ async fn api_key_reaches_only_the_provider() {
         let path = entry.unwrap().path();
         assert!(!has_key(&std::fs::read(&path).unwrap()), "{}", path.display());
     }
-    let logged = log.0.lock().unwrap().clone();
-    assert!(String::from_utf8_lossy(&logged).contains("summarized older rounds"), "the summary is logged");
-    let log_text = String::from_utf8_lossy(&logged);
+    let log_text = log.text();
+    assert!(log_text.contains("summarized older rounds"), "the summary is logged");
     assert!(!log_text.lines().any(|line| line.contains(API_KEY)), "the key is in the log");
     assert!(!has_key(harness.harness.get("/foldline/metrics").await.text().as_bytes()));
 }

@@ -1,6 +1,7 @@
 //! The test harness: a scripted upstream that records requests and checks them against the provider's laws, the proxy in
 //! front of it, and a client.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldline::laws;
 use foldline::laws::LawProfile;
-use foldline::wire::{Format, Request as Wire};
+use foldline::wire::{Dialect, Format, Request as Wire};
 use foldline_archive::Archive;
 use foldline_server::proxy::{Proxy, ProxySettings, Upstreams};
 use futures_util::stream::{self, StreamExt};
@@ -303,15 +304,10 @@ async fn start_upstream(
 
 /// Returns the laws that a request violates.
 fn law_violations(request: &ReceivedRequest) -> Vec<String> {
-    let path = request.path.split('?').next().unwrap();
-    let format = match path {
-        "/v1/chat/completions" => Format::OpenAiChat,
-        "/v1/responses" => Format::OpenAiResponses,
-        "/v1/messages" | "/v1/messages/count_tokens" => Format::Anthropic,
-        "/api/chat" => Format::Ollama,
-        _ => return Vec::new(),
-    };
+    let Some((dialect, endpoint)) = Dialect::for_path(&request.path) else { return Vec::new() };
+    let format = dialect.format;
     let Ok(request) = Wire::parse(format, &request.body) else { return Vec::new() };
+    let request = request.with_endpoint(&endpoint);
     // A request without messages loads a model.
     if format == Format::Ollama && request.conversation().messages.is_empty() {
         return Vec::new();
@@ -381,5 +377,26 @@ async fn respond(reply: UpstreamReply) -> Result<Response<BoxBody<Bytes, BoxErro
             let _ = gate.acquire().await;
             Box::pin(respond(*reply)).await
         }
+    }
+}
+
+/// The log of all threads.
+#[derive(Clone, Default)]
+pub(crate) struct LogBuffer(Arc<Mutex<Vec<u8>>>);
+
+impl LogBuffer {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl Write for LogBuffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }

@@ -10,13 +10,22 @@ use foldline_archive::Archive;
 use foldline_server::proxy::{ProxySettings, Timeouts};
 use serde_json::{Value, json};
 
-use crate::fold::{agent_messages, endpoint, request_body};
+use crate::fold::{agent_messages, endpoint, request_body, user_message};
 use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 
 pub(crate) const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
 /// The same, and formats whose streams are not server-sent events.
-const STREAM_FORMATS: [Format; 4] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Ollama];
+const STREAM_FORMATS: [Format; 5] =
+    [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini, Format::Ollama];
+
+/// Returns the path of requests for a stream.
+pub(crate) fn stream_endpoint(format: Format) -> &'static str {
+    match format {
+        Format::Gemini => "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+        _ => endpoint(format),
+    }
+}
 
 /// A call in a scripted response.
 pub(crate) struct ReplyCall {
@@ -107,7 +116,19 @@ pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) ->
             let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
             return UpstreamReply::Body(200, "application/x-ndjson", lines);
         }
-        other => panic!("no script for {other:?}"),
+        Format::Gemini => {
+            let chunk = |parts: Value| json!({ "candidates": [{ "content": { "role": "model", "parts": parts }, "index": 0 }], "modelVersion": "gemini-2.5-pro", "responseId": "r" });
+            events.extend((!text.is_empty()).then(|| chunk(json!([{ "text": text }]))));
+            for call in calls {
+                let arguments: Value = serde_json::from_str(&call.arguments).unwrap();
+                events
+                    .push(chunk(json!([{ "functionCall": { "id": call.id, "name": call.name, "args": arguments } }])));
+            }
+            let mut end = chunk(json!([{ "text": "" }]));
+            end["candidates"][0]["finishReason"] = "STOP".into();
+            end["usageMetadata"] = json!({ "promptTokenCount": 9, "candidatesTokenCount": 5, "totalTokenCount": 14 });
+            events.push(end);
+        }
     }
     let mut lines: Vec<String> = events
         .iter()
@@ -143,7 +164,11 @@ pub(crate) fn small_window_settings() -> ProxySettings {
 }
 
 pub(crate) fn streaming_body(format: Format, messages: &[Value]) -> String {
-    request_body(format, messages).replacen('{', r#"{"stream":true,"#, 1)
+    match format {
+        // The path requests the stream.
+        Format::Gemini => request_body(format, messages),
+        _ => request_body(format, messages).replacen('{', r#"{"stream":true,"#, 1),
+    }
 }
 
 /// Parses a stream as a client's library does.
@@ -208,7 +233,32 @@ pub(crate) fn assistant_messages(format: Format, response: &Response<'_>) -> Vec
             }
             vec![message]
         }
-        other => panic!("no script for {other:?}"),
+        Format::Gemini => {
+            let part = |part: &Part<'_>| match part {
+                Part::ToolCall(call) => {
+                    json!({ "functionCall": { "id": call.id, "name": call.name, "args": serde_json::from_str::<Value>(call.arguments.as_str()).unwrap() } })
+                }
+                part => json!({ "text": part.as_text().unwrap() }),
+            };
+            let parts: Vec<Value> = response.message.parts.iter().map(part).collect();
+            vec![json!({ "role": "model", "parts": parts })]
+        }
+    }
+}
+
+/// Returns the result of a call of `read_file`.
+fn result_message(format: Format, id: &str, text: &str) -> Value {
+    match format {
+        Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": id, "content": text }),
+        Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": id, "output": text }),
+        Format::Anthropic => {
+            json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": text }] })
+        }
+        Format::Ollama => json!({ "role": "tool", "tool_name": "read_file", "content": text }),
+        Format::Gemini => {
+            let result = json!({ "id": id, "name": "read_file", "response": { "output": text } });
+            json!({ "role": "user", "parts": [{ "functionResponse": result }] })
+        }
     }
 }
 
@@ -224,7 +274,7 @@ async fn start_creased(format: Format, archive: Archive, unfolds: Arc<AtomicBool
     .await;
     let mut previous = Vec::new();
     for turns in 8..60 {
-        harness.post(endpoint(format), streaming_body(format, &agent_messages(format, turns))).await;
+        harness.post(stream_endpoint(format), streaming_body(format, &agent_messages(format, turns))).await;
         let current = raw_messages(format, harness.received().last().unwrap());
         if !current.starts_with(&previous) {
             return (harness, turns);
@@ -245,7 +295,7 @@ async fn call_is_answered_in_stream_and_restored_in_next_request() {
         unfolds.store(true, Ordering::SeqCst);
         let sent_before = harness.received().len();
         let mut messages = agent_messages(format, turns);
-        let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
+        let got = harness.post(stream_endpoint(format), streaming_body(format, &messages)).await;
         assert!(
             got.is_complete && !got.text().contains("unfold") && !got.text().contains("call_hidden"),
             "{}",
@@ -262,8 +312,8 @@ async fn call_is_answered_in_stream_and_restored_in_next_request() {
 
         unfolds.store(false, Ordering::SeqCst);
         messages.extend(assistant_messages(format, &response));
-        messages.push(json!({ "role": "user", "content": "And twice that?" }));
-        harness.post(endpoint(format), streaming_body(format, &messages)).await;
+        messages.push(user_message(format, "And twice that?"));
+        harness.post(stream_endpoint(format), streaming_body(format, &messages)).await;
         let third = raw_messages(format, harness.received().last().unwrap());
         assert!(third.starts_with(&first), "{format:?}");
         // The client's own copy of an item may be formatted differently from the provider's.
@@ -276,7 +326,7 @@ async fn call_is_answered_in_stream_and_restored_in_next_request() {
             streamed_reply(format, "84.", &[])
         })
         .await;
-        other.post(endpoint(format), streaming_body(format, &messages)).await;
+        other.post(stream_endpoint(format), streaming_body(format, &messages)).await;
         let again = raw_messages(format, &other.only_request());
         let differs = again.iter().zip(&third).find(|(again, third)| again != third);
         assert!(again == third, "{format:?}: {} and {} messages; {differs:#?}", again.len(), third.len());
@@ -323,21 +373,15 @@ async fn call_mixed_with_client_call_is_answered_next_request() {
         })
         .await;
         let mut messages = agent_messages(format, 40);
-        let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
+        let got = harness.post(stream_endpoint(format), streaming_body(format, &messages)).await;
         let response = parse_stream(format, &got.body);
         let calls: Vec<&str> = response.calls().map(|call| call.name.as_ref()).collect();
         assert_eq!(calls, ["read_file"], "{format:?}: {}", got.text());
         assert_eq!(harness.received().len(), 1);
 
         messages.extend(assistant_messages(format, &response));
-        messages.push(match format {
-            Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": "call_shell", "content": "ok" }),
-            Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": "call_shell", "output": "ok" }),
-            Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "call_shell", "content": "ok" }] }),
-            Format::Ollama => json!({ "role": "tool", "tool_name": "read_file", "content": "ok" }),
-            other => panic!("no script for {other:?}"),
-        });
-        let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
+        messages.push(result_message(format, "call_shell", "ok"));
+        let got = harness.post(stream_endpoint(format), streaming_body(format, &messages)).await;
         assert_eq!(parse_stream(format, &got.body).text(), "Done.", "{format:?}");
         let received = harness.received();
         let request = Request::parse(format, &received[1].body).unwrap();
@@ -411,7 +455,7 @@ async fn failed_second_round_is_reported() {
         }
     })
     .await;
-    let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+    let got = harness.post(stream_endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
     assert!(got.text().contains("Let me see. ") && got.text().contains("overloaded"), "{}", got.text());
     assert!(!got.text().contains("[DONE]"), "it must not look complete");
 }
@@ -473,7 +517,7 @@ async fn keep_alive_is_sent_during_later_rounds() {
             },
         )
         .await;
-        let got = harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+        let got = harness.post(stream_endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         let keep_alive = match format {
             Format::Anthropic => "event: ping",
             _ => ": keep-alive",
@@ -501,7 +545,7 @@ async fn unfolded_text_fits_the_window() {
             streamed_reply(format, &text, &[ReplyCall { id, ..ReplyCall::unfold(received) }])
         })
         .await;
-        harness.post(endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
+        harness.post(stream_endpoint(format), streaming_body(format, &agent_messages(format, 40))).await;
         assert!(harness.received().len() > 3, "{format:?}");
     }
 }
@@ -532,18 +576,12 @@ async fn rounds_and_requests_share_a_stable_prefix() {
         .await;
         let mut messages = agent_messages(format, 0);
         for turn in 0..40 {
-            let got = harness.post(endpoint(format), streaming_body(format, &messages)).await;
+            let got = harness.post(stream_endpoint(format), streaming_body(format, &messages)).await;
             let response = parse_stream(format, &got.body);
             messages.extend(assistant_messages(format, &response));
             let lines = (0..40).map(|line| format!("    let value_{turn}_{line} = compute({turn}, {line});\n"));
             let (id, source) = (response.calls().next().unwrap().id.to_string(), lines.collect::<String>());
-            messages.push(match format {
-                Format::OpenAiChat => json!({ "role": "tool", "tool_call_id": id, "content": source }),
-                Format::OpenAiResponses => json!({ "type": "function_call_output", "call_id": id, "output": source }),
-                Format::Anthropic => json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": source }] }),
-                Format::Ollama => json!({ "role": "tool", "tool_name": "read_file", "content": source }),
-                other => panic!("no script for {other:?}"),
-            });
+            messages.push(result_message(format, &id, &source));
         }
         let received = harness.received();
         assert!(received.len() > 45, "{format:?}: nothing was unfolded");

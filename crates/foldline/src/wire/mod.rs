@@ -14,6 +14,7 @@
 mod client_stream;
 pub(crate) mod compaction;
 mod compose;
+mod conversation_scan;
 pub(crate) mod dialect;
 pub(crate) mod endpoint;
 pub(crate) mod event_stream;
@@ -31,6 +32,7 @@ mod sse;
 mod tests;
 
 pub use compose::{OutgoingRequest, ToolSpec};
+pub use conversation_scan::ConversationScan;
 pub use dialect::anthropic::thread_not_found_body;
 pub use dialect::row::Dialect;
 pub use endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};

@@ -103,7 +103,7 @@ impl RequestChecks {
 }
 
 /// Returns true if the content type of a body is JSON.
-fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.starts_with("application/") && essence.ends_with("+json")

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldline::Error;
 use foldline::models::model_name;
-use foldline::wire::{ApiFamily, EndpointPurpose, Format, HiddenRound, Request, RequestEdit};
+use foldline::wire::{ApiFamily, Dialect, EndpointPurpose, Format, HiddenRound, Request, RequestEdit};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::StoredHandles;
@@ -22,6 +23,8 @@ use crate::proxy::state::AppState;
 pub(crate) struct FoldJob {
     pub(crate) format: Format,
     pub(crate) purpose: EndpointPurpose,
+    /// Path at the provider, which may name the model.
+    pub(crate) path: String,
     pub(crate) family: &'static ApiFamily,
     pub(crate) tenant: Tenant,
     /// The tenant's mode when the request arrived.
@@ -54,6 +57,19 @@ impl FoldJob {
     /// the archive has of a conversation is what was sent.
     pub(crate) fn archive(&self) -> Option<&TenantArchive> {
         self.tenant.archive.as_ref().filter(|_| self.is_folding())
+    }
+
+    /// Parses the client's body, or a later form of it, with the facts that the path states.
+    ///
+    /// # Errors
+    ///
+    /// The body is not a request of the dialect.
+    pub(crate) fn parse<'a>(&'a self, body: &'a [u8]) -> Result<Request<'a>, Error> {
+        let request = Request::parse(self.format, body)?;
+        Ok(match Dialect::for_path(&self.path) {
+            Some((_, endpoint)) => request.with_endpoint(&endpoint),
+            None => request,
+        })
     }
 
     /// Returns the name under which the tenant's conversations are cached: that of its part of the archive.

@@ -80,14 +80,14 @@ fn prepare_blocking(
     refold: Option<Refold>,
     cancel: &CancelFlag,
 ) -> Option<PreparedRequest> {
-    let client = Request::parse(job.format, &job.body).ok()?;
+    let client = job.parse(&job.body).ok()?;
     let session = IdentifiedSession::new(state, &job, &client);
     let restored = session.restored.clone();
     let reported_id = if client.is_stored() { ReportedId::Last } else { ReportedId::First };
     let (request, prefixes) = match &restored {
         None => (client, session.prefixes.clone()),
         Some(body) => {
-            let request = Request::parse(job.format, body).ok()?;
+            let request = job.parse(body).ok()?;
             let prefixes = PrefixHashes::for_conversation(&session.scope(), request.conversation());
             (request, prefixes)
         }
@@ -580,6 +580,7 @@ mod tests {
             Arc::new(FoldJob {
                 format: Format::OpenAiChat,
                 purpose: EndpointPurpose::Turn,
+                path: String::new(),
                 family: Format::OpenAiChat.dialect().family,
                 tenant: state.tenants.identify(&headers).unwrap(),
                 mode: ProxyMode::Fold,

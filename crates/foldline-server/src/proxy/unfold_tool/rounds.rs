@@ -118,7 +118,7 @@ pub(crate) async fn run_rounds(
     on_end: impl FnOnce(MaybeUsage) + Send + 'static,
 ) -> Result<RoundsBody, RoundFailure> {
     let rounds = UnfoldRounds::new(state, prepared, request);
-    if matches!(head.remaining, RemainingBody::Complete) && head.chunks.len() == 1 && !head.is_event_stream() {
+    if matches!(head.remaining, RemainingBody::Complete) && head.chunks.len() == 1 && !head.is_stream {
         let (replied, usage) = rounds.run_buffered(head.chunks.pop().unwrap_or_default()).await;
         on_end(usage);
         return replied.map(|body| RoundsBody { body: Body::from(body), is_complete: true });

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
+use foldline::wire::Dialect;
 use hyper::body::Incoming;
 use hyper::http::Extensions;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
@@ -44,6 +45,13 @@ pub(crate) struct UpstreamRequest {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+}
+
+impl UpstreamRequest {
+    /// Returns true if the path requests a stream.
+    pub(crate) fn requests_stream(&self) -> bool {
+        Dialect::for_path(self.uri.path()).is_some_and(|(_, endpoint)| endpoint.streaming == Some(true))
+    }
 }
 
 /// The reason why there is no response.

@@ -10,4 +10,5 @@ pub(crate) mod pass_through;
 pub(crate) mod relay;
 pub(crate) mod response_head;
 pub(crate) mod send;
+pub(crate) mod unknown_paths;
 pub(crate) mod window_probe;

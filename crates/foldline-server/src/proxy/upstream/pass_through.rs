@@ -37,6 +37,7 @@ pub(crate) async fn pass_through(
             tracing::info!("requests to {GENERATE_PATH} have no messages and are not folded; use /api/chat");
         });
     }
+    let body = state.unknown_paths.observe(&parts, body);
     headers::prepare_for_upstream(&mut parts.headers);
     let response = forward(state, parts, uri, body).await?;
     let (head, body) = response.into_parts();

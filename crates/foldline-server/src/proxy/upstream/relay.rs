@@ -50,9 +50,9 @@ pub(crate) fn relay(
     memory: StreamReservation,
     on_end: impl FnOnce(MaybeUsage) + Send + 'static,
 ) -> Body {
-    let ResponseHead { chunks, remaining, .. } = head;
+    let ResponseHead { chunks, remaining, is_stream, .. } = head;
     match remaining {
-        RemainingBody::Complete if chunks.len() <= 1 => {
+        RemainingBody::Complete if chunks.len() <= 1 && !is_stream => {
             let body = chunks.into_iter().next().unwrap_or_default();
             on_end(Response::parse(format, &body).ok().map(ResponseUsage::from));
             Body::from(body)

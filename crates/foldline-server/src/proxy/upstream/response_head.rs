@@ -32,8 +32,19 @@ pub(crate) struct ResponseHead {
     /// The part of the body that was received.
     pub(crate) chunks: Vec<Bytes>,
     pub(crate) remaining: RemainingBody,
+    /// True if the response is a stream of events, lines, messages or elements of an array.
+    pub(crate) is_stream: bool,
     /// Set if the provider reports that the prompt does not fit.
     pub(crate) overflow: Option<ContextOverflow>,
+}
+
+/// The kind of response that the path of a request states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResponseKind {
+    /// A stream. Without the content type of one it is a JSON array, or else a server that sends one body.
+    Stream,
+    /// A stream or a body, by the content type.
+    Typed,
 }
 
 /// The rest of a body.
@@ -54,38 +65,44 @@ impl ResponseHead {
     pub(crate) async fn read(
         response: Response<Incoming>,
         format: Format,
+        kind: ResponseKind,
         hold: bool,
         idle: Duration,
         budget: &BodyBudget,
     ) -> Self {
-        let (parts, body) = response.into_parts();
+        let (parts, rest) = response.into_parts();
         let is_identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
         let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|value| !is_identity(value));
-        let head = Self { parts, chunks: Vec::new(), remaining: RemainingBody::Complete, overflow: None };
-        match (encoded, head.is_event_stream()) {
-            (true, _) => Self { remaining: RemainingBody::Opaque(body), ..head },
-            (false, true) if hold => head.hold_stream(body, format, idle).await,
-            (false, true) => Self { remaining: RemainingBody::Events(body), ..head },
-            (false, false) => head.read_body(body, idle, budget).await,
+        let is_stream = has_stream_type(&parts);
+        let may_be_array = kind == ResponseKind::Stream && !is_stream && parts.status.is_success();
+        let mut head =
+            Self { parts, chunks: Vec::new(), remaining: RemainingBody::Complete, is_stream, overflow: None };
+        if encoded {
+            return Self { remaining: RemainingBody::Opaque(rest), ..head };
+        }
+        let mut body = StartedBody { first: None, rest };
+        if may_be_array {
+            match body.read_first(idle).await {
+                Ok(first) => head.is_stream = first.starts_with(b"["),
+                Err(reason) => return Self { remaining: RemainingBody::Failed(reason), ..head },
+            }
+        }
+        match head.is_stream {
+            true if hold => head.hold_stream(body, format, idle).await,
+            true => {
+                Self { chunks: body.first.into_iter().collect(), remaining: RemainingBody::Events(body.rest), ..head }
+            }
+            false => head.read_body(body, idle, budget).await,
         }
     }
 
-    /// Returns true if the response is a stream of events, lines or messages.
-    pub(crate) fn is_event_stream(&self) -> bool {
-        let kind = self.parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes().trim_ascii_start());
-        let has_start = |kind: &[u8], stream: &str| {
-            kind.get(..stream.len()).is_some_and(|start| start.eq_ignore_ascii_case(stream.as_bytes()))
-        };
-        kind.is_some_and(|kind| STREAM_TYPES.iter().any(|stream| has_start(kind, stream)))
-    }
-
     /// Reads a body to its end, or up to the limit, or as far as there is memory.
-    async fn read_body(mut self, mut body: Incoming, idle: Duration, budget: &BodyBudget) -> Self {
+    async fn read_body(mut self, mut body: StartedBody, idle: Duration, budget: &BodyBudget) -> Self {
         let announced = self.parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         let mut buffer = BodyBuffer::for_response(announced.unwrap_or(MAX_BUFFERED_BYTES), budget);
         let mut unbuffered = None;
         self.remaining = loop {
-            let chunk = match next_chunk(&mut body, idle).await {
+            let chunk = match body.next_chunk(idle).await {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break RemainingBody::Complete,
                 Err(reason) => break RemainingBody::Failed(reason),
@@ -93,10 +110,10 @@ impl ResponseHead {
             if buffer.push(&chunk).await.is_err() {
                 tracing::warn!("no memory to buffer a response; forwarding it unparsed");
                 unbuffered = Some(chunk);
-                break RemainingBody::Opaque(body);
+                break RemainingBody::Opaque(body.rest);
             }
             if buffer.len() > MAX_BUFFERED_BYTES {
-                break RemainingBody::Opaque(body);
+                break RemainingBody::Opaque(body.rest);
             }
         };
         let buffer = buffer.into_bytes();
@@ -110,13 +127,13 @@ impl ResponseHead {
     }
 
     /// Reads a stream until the model has produced output.
-    async fn hold_stream(mut self, mut body: Incoming, format: Format, idle: Duration) -> Self {
+    async fn hold_stream(mut self, mut body: StartedBody, format: Format, idle: Duration) -> Self {
         let mut reader = StreamReader::new(format);
         let (started_at, mut length) = (Instant::now(), 0);
         self.remaining = loop {
             let left = HOLD_TIMEOUT.saturating_sub(started_at.elapsed());
-            let Ok(chunk) = tokio::time::timeout(left, next_chunk(&mut body, idle)).await else {
-                break RemainingBody::Events(body);
+            let Ok(chunk) = tokio::time::timeout(left, body.next_chunk(idle)).await else {
+                break RemainingBody::Events(body.rest);
             };
             let chunk = match chunk {
                 Ok(Some(chunk)) => chunk,
@@ -138,17 +155,47 @@ impl ResponseHead {
                 )
             };
             if length > MAX_HELD_BYTES || events.iter().any(|(_, event)| is_output(event)) {
-                break RemainingBody::Events(body);
+                break RemainingBody::Events(body.rest);
             }
         };
         self
     }
 }
 
+/// Returns true if the content type is that of a stream.
+fn has_stream_type(parts: &Parts) -> bool {
+    let kind = parts.headers.get(CONTENT_TYPE).map(|value| value.as_bytes().trim_ascii_start());
+    let has_start = |kind: &[u8], stream: &str| {
+        kind.get(..stream.len()).is_some_and(|start| start.eq_ignore_ascii_case(stream.as_bytes()))
+    };
+    kind.is_some_and(|kind| STREAM_TYPES.iter().any(|stream| has_start(kind, stream)))
+}
+
 fn overflow_of(refusal: RequestRejection) -> Option<ContextOverflow> {
     match refusal {
         RequestRejection::Overflow(overflow) => Some(overflow),
         RequestRejection::PayloadTooLarge | RequestRejection::Other => None,
+    }
+}
+
+/// A body whose first chunk may have been read.
+struct StartedBody {
+    first: Option<Bytes>,
+    rest: Incoming,
+}
+
+impl StartedBody {
+    /// Reads the first chunk, and returns a copy of it; empty if there is none.
+    async fn read_first(&mut self, idle: Duration) -> Result<Bytes, String> {
+        self.first = next_chunk(&mut self.rest, idle).await?;
+        Ok(self.first.clone().unwrap_or_default())
+    }
+
+    async fn next_chunk(&mut self, idle: Duration) -> Result<Option<Bytes>, String> {
+        match self.first.take() {
+            Some(first) => Ok(Some(first)),
+            None => next_chunk(&mut self.rest, idle).await,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::backoff::RetryBudget;
 use crate::proxy::upstream::client::{UpstreamError, UpstreamRequest};
-use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead};
+use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead, ResponseKind};
 
 /// Maximum number of times a prompt that does not fit is folded again and resent.
 const MAX_REFOLDS: u32 = 2;
@@ -41,9 +41,10 @@ pub(crate) async fn send(
 ) -> Result<ResponseHead, UpstreamError> {
     let may_refold = prepared.as_ref().is_some_and(|prepared| prepared.job.is_folding());
     let (mut refolds, idle) = (0, state.settings.timeouts.idle);
+    let kind = if request.requests_stream() { ResponseKind::Stream } else { ResponseKind::Typed };
     let result = loop {
         let result = match state.client.send(request).await {
-            Ok(response) => Ok(ResponseHead::read(response, format, may_refold, idle, &state.body_budget).await),
+            Ok(response) => Ok(ResponseHead::read(response, format, kind, may_refold, idle, &state.body_budget).await),
             Err(error) => Err(error),
         };
         let overflow = result.as_ref().ok().and_then(|head| head.overflow);

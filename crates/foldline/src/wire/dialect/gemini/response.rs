@@ -174,7 +174,8 @@ impl GeminiStream {
         }
     }
 
-    /// Keeps a part for the next request; an unsigned text is appended to the text before it, as clients do.
+    /// Keeps a part for the next request; an unsigned text is appended to the text before it, as clients do. The last
+    /// chunk often has an empty text, which a request must not have.
     fn keep_part(
         &mut self,
         part: &JsonObject<'_>,
@@ -182,6 +183,9 @@ impl GeminiStream {
         is_thought: bool,
         builder: &mut ResponseBuilder,
     ) {
+        if unsigned_text == Some("") {
+            return;
+        }
         if let (Some(text), Some(open)) =
             (unsigned_text, self.open_text.as_mut().filter(|open| open.is_thought == is_thought))
         {
@@ -217,6 +221,7 @@ pub(crate) fn with_summed_usage(usage: &JsonObject<'_>, earlier_output: u64, ear
 #[cfg(test)]
 mod tests {
     use crate::wire::Format::Gemini;
+    use crate::wire::StreamReader;
     use crate::wire::response::testing::{assert_stream_matches_body, body_summary, stream_summary};
 
     const STREAM: &str = r#"
@@ -248,6 +253,18 @@ data: {"candidates":[{"content":{"role":"model","parts":[{"text":"look."},{"func
             )
         );
         assert_stream_matches_body(Gemini, STREAM, BODY);
+    }
+
+    #[test]
+    fn empty_text_after_a_call_is_not_part_of_the_turn() {
+        let stream = r#"data: {"candidates":[{"content":{"parts":[{"functionCall":{"name":"ls","args":{}}}]}}]}
+
+data: {"candidates":[{"content":{"parts":[{"text":""}]},"finishReason":"STOP"}]}
+
+"#;
+        let mut reader = StreamReader::new(Gemini);
+        reader.push(stream.as_bytes());
+        assert_eq!(reader.turn_json(), [r#"{"role":"model","parts":[{"functionCall":{"name":"ls","args":{}}}]}"#]);
     }
 
     #[test]
