@@ -69,12 +69,12 @@ impl ConversationScan {
                 },
                 ScanPosition::InKey => match byte {
                     b'"' => ScanPosition::BeforeValue,
-                    b'\\' => ScanPosition::Escaped { in_key: true },
                     _ => {
+                        // With an escape it is not a key that is searched for.
                         if self.key.len() <= MAX_KEY_BYTES {
                             self.key.push(byte);
                         }
-                        ScanPosition::InKey
+                        if byte == b'\\' { ScanPosition::Escaped { in_key: true } } else { ScanPosition::InKey }
                     }
                 },
                 ScanPosition::BeforeKey if self.depth == 1 && byte == b'"' => {
