@@ -210,7 +210,8 @@ def run(python, foldline, name, way, turns, window):
             sys.exit(f"the proxy did not start: {lines}")
         base = next(m[0] for line in lines if (m := re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, ""))))
         agent = [python, "-c", AGENTS[name], base, str(window), str(turns), way]
-        ended = subprocess.run(agent, capture_output=True, text=True, timeout=600, env=environment)
+        # In this folder `import ollama` would find this file.
+        ended = subprocess.run(agent, capture_output=True, text=True, timeout=600, env=environment, cwd=folder)
         proxy.terminate()
         proxy.wait(30)
     server.shutdown()
