@@ -177,6 +177,10 @@ fn body(format: Format, size: usize) -> Vec<u8> {
                 messages,
                 r#"{separator}{{"role":"assistant","content":{prose},"tool_calls":[{{"function":{{"name":"read_file","arguments":{arguments}}}}}]}},{{"role":"tool","tool_name":"read_file","content":{result}}}"#
             ),
+            Format::Converse => write!(
+                messages,
+                r#"{separator}{{"role":"assistant","content":[{{"text":{prose}}},{{"toolUse":{{"toolUseId":"tooluse_{round}","name":"read_file","input":{arguments}}}}}]}},{{"role":"user","content":[{{"toolResult":{{"toolUseId":"tooluse_{round}","content":[{{"text":{result}}}]}}}}]}}"#
+            ),
             Format::Gemini => write!(
                 messages,
                 r#"{separator}{{"role":"model","parts":[{{"text":{prose}}},{{"functionCall":{{"id":"fc_{round}","name":"read_file","args":{arguments}}}}}]}},{{"role":"user","parts":[{{"functionResponse":{{"id":"fc_{round}","name":"read_file","response":{{"output":{result}}}}}}}]}}"#
@@ -189,6 +193,7 @@ fn body(format: Format, size: usize) -> Vec<u8> {
         Format::OpenAiResponses => ("input", r#""instructions":"Be careful.","#),
         Format::OpenAiChat => ("messages", ""),
         Format::Anthropic => ("messages", r#""system":"Be careful.","#),
+        Format::Converse => ("messages", r#""system":[{"text":"Be careful."}],"#),
         Format::Ollama => ("messages", r#""keep_alive":"5m","#),
         Format::Gemini => ("contents", r#""systemInstruction":{"parts":[{"text":"Be careful."}]},"#),
     };

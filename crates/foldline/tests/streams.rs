@@ -109,6 +109,7 @@ fn sample(format: Format) -> &'static str {
         Format::OpenAiResponses => RESPONSES,
         Format::Gemini => GEMINI,
         Format::Ollama => OLLAMA,
+        Format::Converse => panic!("a binary stream has no lines"),
     }
 }
 

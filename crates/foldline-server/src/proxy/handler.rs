@@ -26,7 +26,7 @@ use crate::proxy::reply::reply;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamRequest;
-use crate::proxy::upstream::credentials::ForeignKey;
+use crate::proxy::upstream::credentials::{ForeignKey, is_signed};
 use crate::proxy::upstream::pass_through::pass_through;
 use crate::proxy::upstream::send::{Retries, send};
 use crate::proxy::upstream::window_probe::probe_window;
@@ -61,6 +61,12 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;
     if let Some(key) = ForeignKey::find(&parts.headers, &uri) {
         return Err(ErrorCause::ForeignKey(key).into());
+    }
+    if is_signed(&parts.headers, &parts.uri) {
+        return Err(match route.kind {
+            RequestKind::Conversation(format, _) => ErrorCause::Signed.in_format(format),
+            RequestKind::WebSocket | RequestKind::Other => ErrorCause::Signed.into(),
+        });
     }
     let (format, purpose) = match route.kind {
         RequestKind::Conversation(format, purpose) => (format, purpose),

@@ -15,6 +15,7 @@ use crate::support::{ProxyHarness, UpstreamReply, settings};
 pub(crate) fn user_message(format: Format, text: &str) -> Value {
     match format {
         Format::Gemini => json!({ "role": "user", "parts": [{ "text": text }] }),
+        Format::Converse => json!({ "role": "user", "content": [{ "text": text }] }),
         _ => json!({ "role": "user", "content": text }),
     }
 }
@@ -48,6 +49,11 @@ pub(crate) fn agent_messages(format: Format, turns: usize) -> Vec<Value> {
                 json!({ "role": "assistant", "content": text, "tool_calls": [{ "function": { "name": "read_file", "arguments": path } }] }),
                 json!({ "role": "tool", "tool_name": "read_file", "content": source }),
             ]),
+            Format::Converse => messages.extend([
+                json!({ "role": "assistant", "content": [{ "text": text },
+                    { "toolUse": { "toolUseId": id, "name": "read_file", "input": path } }] }),
+                json!({ "role": "user", "content": [{ "toolResult": { "toolUseId": id, "content": [{ "text": source }] } }] }),
+            ]),
             Format::Gemini => messages.extend([
                 json!({ "role": "model", "parts": [{ "text": text }, { "functionCall": { "id": id, "name": "read_file", "args": path } }] }),
                 json!({ "role": "user", "parts": [{ "functionResponse": { "id": id, "name": "read_file", "response": { "output": source } } }] }),
@@ -72,6 +78,10 @@ pub(crate) fn request_body(format: Format, messages: &[Value]) -> String {
             json!({ "model": "qwen3:8b", "options": { "num_predict": 500 }, "messages": messages, "tools": [
             { "type": "function", "function": { "name": "read_file", "parameters": tool } }] })
         }
+        Format::Converse => {
+            json!({ "inferenceConfig": { "maxTokens": 500 }, "messages": messages, "toolConfig": { "tools": [
+            { "toolSpec": { "name": "read_file", "inputSchema": { "json": tool } } }] } })
+        }
         Format::Gemini => json!({ "contents": messages, "generationConfig": { "maxOutputTokens": 500 }, "tools": [
             { "functionDeclarations": [{ "name": "read_file", "parameters": tool }] }] }),
     }
@@ -84,6 +94,7 @@ pub(crate) fn endpoint(format: Format) -> &'static str {
         Format::OpenAiResponses => "/v1/responses",
         Format::Anthropic => "/v1/messages",
         Format::Ollama => "/api/chat",
+        Format::Converse => "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0/converse",
         Format::Gemini => "/v1beta/models/gemini-2.5-pro:generateContent",
     }
 }
@@ -102,7 +113,7 @@ fn raw_messages(format: Format, body: &[u8]) -> Vec<String> {
 /// marker is in the archive.
 #[tokio::test]
 async fn long_session_fits_with_a_stable_prefix() {
-    for format in [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini, Format::Ollama] {
+    for format in Format::all() {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
         let tenant = archive.tenant(&Namespace::local());

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot continue must fail")]
 
+mod bedrock;
 mod body_budget;
 mod connections;
 mod dashboard;

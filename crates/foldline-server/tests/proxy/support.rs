@@ -49,6 +49,8 @@ impl ReceivedRequest {
 pub(crate) enum UpstreamReply {
     /// Responds with a body.
     Body(u16, &'static str, String),
+    /// Responds with a binary body.
+    Binary(&'static str, Vec<u8>),
     /// Responds with a JSON body and these headers.
     Headed(u16, Vec<(&'static str, &'static str)>, String),
     /// Responds with an event stream.
@@ -137,6 +139,11 @@ pub(crate) struct ClientResponse {
 impl ClientResponse {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
+    }
+
+    /// Returns the body as text; other bytes are replaced.
+    pub(crate) fn lossy_text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -324,6 +331,10 @@ async fn respond(reply: UpstreamReply) -> Result<Response<BoxBody<Bytes, BoxErro
         UpstreamReply::Body(status, content_type, body) => {
             let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed();
             Ok(Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body).unwrap())
+        }
+        UpstreamReply::Binary(content_type, body) => {
+            let body = Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed();
+            Ok(Response::builder().header(CONTENT_TYPE, content_type).body(body).unwrap())
         }
         UpstreamReply::Headed(status, headers, body) => {
             let mut response = Box::pin(respond(UpstreamReply::error(status, body))).await?;

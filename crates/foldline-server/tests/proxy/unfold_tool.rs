@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use foldline::testing::event_message;
 use foldline::wire::{Format, Request, Response, StopReason, StreamReader};
 use foldline::{Message, Meter, ModelTable, Part};
 use foldline_archive::Archive;
@@ -16,13 +17,14 @@ use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 pub(crate) const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
 
 /// The same, and formats whose streams are not server-sent events.
-const STREAM_FORMATS: [Format; 5] =
-    [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini, Format::Ollama];
+const STREAM_FORMATS: [Format; 6] =
+    [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic, Format::Gemini, Format::Ollama, Format::Converse];
 
 /// Returns the path of requests for a stream.
 pub(crate) fn stream_endpoint(format: Format) -> &'static str {
     match format {
         Format::Gemini => "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse",
+        Format::Converse => "/model/us.anthropic.claude-sonnet-4-5-20250929-v1%3A0/converse-stream",
         _ => endpoint(format),
     }
 }
@@ -116,6 +118,29 @@ pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) ->
             let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
             return UpstreamReply::Body(200, "application/x-ndjson", lines);
         }
+        Format::Converse => {
+            let delta = |index: usize, delta: Value| json!({ "contentBlockIndex": index, "delta": delta });
+            let mut messages = vec![("messageStart", json!({ "role": "assistant" }))];
+            let mut index = 0;
+            if !text.is_empty() {
+                messages.push(("contentBlockDelta", delta(index, json!({ "text": text }))));
+                messages.push(("contentBlockStop", json!({ "contentBlockIndex": index })));
+                index += 1;
+            }
+            for call in calls {
+                let start = json!({ "toolUse": { "toolUseId": call.id, "name": call.name } });
+                messages.push(("contentBlockStart", json!({ "contentBlockIndex": index, "start": start })));
+                messages.push(("contentBlockDelta", delta(index, json!({ "toolUse": { "input": call.arguments } }))));
+                messages.push(("contentBlockStop", json!({ "contentBlockIndex": index })));
+                index += 1;
+            }
+            let stop = if calls.is_empty() { "end_turn" } else { "tool_use" };
+            messages.push(("messageStop", json!({ "stopReason": stop })));
+            let usage = json!({ "inputTokens": 9, "outputTokens": 5, "totalTokens": 14 });
+            messages.push(("metadata", json!({ "usage": usage, "metrics": { "latencyMs": 1 } })));
+            let bytes = messages.iter().flat_map(|(name, data)| event_message(name, &data.to_string())).collect();
+            return UpstreamReply::Binary("application/vnd.amazon.eventstream", bytes);
+        }
         Format::Gemini => {
             let chunk = |parts: Value| json!({ "candidates": [{ "content": { "role": "model", "parts": parts }, "index": 0 }], "modelVersion": "gemini-2.5-pro", "responseId": "r" });
             events.extend((!text.is_empty()).then(|| chunk(json!([{ "text": text }]))));
@@ -166,7 +191,7 @@ pub(crate) fn small_window_settings() -> ProxySettings {
 pub(crate) fn streaming_body(format: Format, messages: &[Value]) -> String {
     match format {
         // The path requests the stream.
-        Format::Gemini => request_body(format, messages),
+        Format::Gemini | Format::Converse => request_body(format, messages),
         _ => request_body(format, messages).replacen('{', r#"{"stream":true,"#, 1),
     }
 }
@@ -233,6 +258,16 @@ pub(crate) fn assistant_messages(format: Format, response: &Response<'_>) -> Vec
             }
             vec![message]
         }
+        Format::Converse => {
+            let block = |part: &Part<'_>| match part {
+                Part::ToolCall(call) => {
+                    json!({ "toolUse": { "toolUseId": call.id, "name": call.name, "input": serde_json::from_str::<Value>(call.arguments.as_str()).unwrap() } })
+                }
+                part => json!({ "text": part.as_text().unwrap() }),
+            };
+            let blocks: Vec<Value> = response.message.parts.iter().map(block).collect();
+            vec![json!({ "role": "assistant", "content": blocks })]
+        }
         Format::Gemini => {
             let part = |part: &Part<'_>| match part {
                 Part::ToolCall(call) => {
@@ -255,6 +290,10 @@ fn result_message(format: Format, id: &str, text: &str) -> Value {
             json!({ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": id, "content": text }] })
         }
         Format::Ollama => json!({ "role": "tool", "tool_name": "read_file", "content": text }),
+        Format::Converse => {
+            let result = json!({ "toolUseId": id, "content": [{ "text": text }] });
+            json!({ "role": "user", "content": [{ "toolResult": result }] })
+        }
         Format::Gemini => {
             let result = json!({ "id": id, "name": "read_file", "response": { "output": text } });
             json!({ "role": "user", "parts": [{ "functionResponse": result }] })
@@ -297,9 +336,9 @@ async fn call_is_answered_in_stream_and_restored_in_next_request() {
         let mut messages = agent_messages(format, turns);
         let got = harness.post(stream_endpoint(format), streaming_body(format, &messages)).await;
         assert!(
-            got.is_complete && !got.text().contains("unfold") && !got.text().contains("call_hidden"),
+            got.is_complete && !got.lossy_text().contains("unfold") && !got.lossy_text().contains("call_hidden"),
             "{}",
-            got.text()
+            got.lossy_text()
         );
         let response = parse_stream(format, &got.body);
         assert_eq!(response.text(), "Let me see. It is 42.", "{format:?}");
@@ -352,7 +391,7 @@ async fn call_is_answered_in_a_buffered_response() {
     })
     .await;
     let got = harness.post("/v1/messages", request_body(format, &agent_messages(format, 40))).await;
-    assert!(!got.text().contains("unfold"), "{}", got.text());
+    assert!(!got.lossy_text().contains("unfold"), "{}", got.lossy_text());
     let response = Response::parse(format, &got.body).unwrap();
     assert_eq!((response.text().as_str(), response.calls().count()), ("Let me see.42.", 0));
     assert_eq!(harness.received().len(), 2);
@@ -376,7 +415,7 @@ async fn call_mixed_with_client_call_is_answered_next_request() {
         let got = harness.post(stream_endpoint(format), streaming_body(format, &messages)).await;
         let response = parse_stream(format, &got.body);
         let calls: Vec<&str> = response.calls().map(|call| call.name.as_ref()).collect();
-        assert_eq!(calls, ["read_file"], "{format:?}: {}", got.text());
+        assert_eq!(calls, ["read_file"], "{format:?}: {}", got.lossy_text());
         assert_eq!(harness.received().len(), 1);
 
         messages.extend(assistant_messages(format, &response));

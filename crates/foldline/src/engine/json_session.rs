@@ -242,12 +242,13 @@ mod tests {
     use crate::engine::options::Ledger;
     use crate::laws::{LawProfile, check};
 
-    const MODELS: [(Format, &str); 5] = [
+    const MODELS: [(Format, &str); 6] = [
         (Format::OpenAiChat, "gpt-4o"),
         (Format::OpenAiResponses, "gpt-4o"),
         (Format::Anthropic, "claude-sonnet-4-5"),
         (Format::Gemini, "gemini-2.5-pro"),
         (Format::Ollama, "qwen3:8b"),
+        (Format::Converse, "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
     ];
 
     /// Returns the messages of one round: a call and its result.
@@ -266,6 +267,9 @@ mod tests {
             Format::Ollama => format!(
                 r#"[{{"role":"assistant","tool_calls":[{{"function":{{"name":"read","arguments":{{"path":"{at}.rs"}}}}}}]}},{{"role":"tool","tool_name":"read","content":"{source}"}}]"#
             ),
+            Format::Converse => format!(
+                r#"[{{"role":"assistant","content":[{{"toolUse":{{"toolUseId":"c{at}","name":"read","input":{{"path":"{at}.rs"}}}}}}]}},{{"role":"user","content":[{{"toolResult":{{"toolUseId":"c{at}","content":[{{"text":"{source}"}}]}}}}]}}]"#
+            ),
             Format::Gemini => format!(
                 r#"[{{"role":"model","parts":[{{"functionCall":{{"name":"read","args":{{"path":"{at}.rs"}}}}}}]}},{{"role":"user","parts":[{{"functionResponse":{{"name":"read","response":{{"output":"{source}"}}}}}}]}}]"#
             ),
@@ -275,6 +279,7 @@ mod tests {
     fn task(format: Format) -> &'static str {
         match format {
             Format::Gemini => r#"[{"role":"user","parts":[{"text":"Make it faster."}]}]"#,
+            Format::Converse => r#"[{"role":"user","content":[{"text":"Make it faster."}]}]"#,
             _ => r#"[{"role":"user","content":"Make it faster."}]"#,
         }
     }

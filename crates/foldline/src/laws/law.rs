@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::laws::server_kind::ServerKind;
 use crate::wire::Format;
-use Format::{Anthropic, Gemini, Ollama, OpenAiChat as Chat, OpenAiResponses as Responses};
+use Format::{Anthropic, Converse, Gemini, Ollama, OpenAiChat as Chat, OpenAiResponses as Responses};
 
 /// The topic of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,15 +83,15 @@ use LawScope::{ApiVersion, Format as In, Model, OpenAi, RewrittenRequest, Server
 use ServerKind::{ChatTemplate, LlamaCpp, Mistral, Vllm};
 
 laws! {
-    CallAnswered Pairing [In(Anthropic) => "A1.1", In(Chat) => "C1.1", In(Responses) => "R1.1", In(Gemini) => "G1.1", In(Ollama) => "O1.1"]
+    CallAnswered Pairing [In(Anthropic) => "A1.1", In(Chat) => "C1.1", In(Responses) => "R1.1", In(Gemini) => "G1.1", In(Ollama) => "O1.1", In(Converse) => "B1.1"]
     "call-answered":
-    "Every tool call has a result: in the next user turn (Anthropic, Gemini), in the tool messages directly after it (Chat, Ollama), anywhere after it (Responses)."
+    "Every tool call has a result: in the next user turn (Anthropic, Gemini, Converse), in the tool messages directly after it (Chat, Ollama), anywhere after it (Responses)."
 
-    ResultHasCall Pairing [In(Anthropic) => "A1.2", In(Chat) => "C1.2", In(Responses) => "R1.1", In(Gemini) => "G1.3", In(Ollama) => "O1.2"]
+    ResultHasCall Pairing [In(Anthropic) => "A1.2", In(Chat) => "C1.2", In(Responses) => "R1.1", In(Gemini) => "G1.3", In(Ollama) => "O1.2", In(Converse) => "B1.2"]
     "result-has-call":
-    "Every tool result answers a call: of the previous turn (Anthropic, Gemini), of the message before the tool messages (Chat, Ollama), any call (Responses)."
+    "Every tool result answers a call: of the previous turn (Anthropic, Gemini, Converse), of the message before the tool messages (Chat, Ollama), any call (Responses)."
 
-    OneResult Pairing [In(Anthropic) => "A1.5", In(Chat) => "C1.3", In(Responses) => "R1.1", In(Gemini) => "G1.1", In(Ollama) => "O1.2"]
+    OneResult Pairing [In(Anthropic) => "A1.5", In(Chat) => "C1.3", In(Responses) => "R1.1", In(Gemini) => "G1.1", In(Ollama) => "O1.2", In(Converse) => "B1.2"]
     "one-result":
     "A call has at most one result."
 
@@ -111,9 +111,9 @@ laws! {
     "call-id-characters":
     "The id of a call is not empty and contains only ASCII letters, digits, `_` and `-`."
 
-    CallIdLength Pairing [OpenAi(Chat) => "C1.4", In(Responses) => "R1.3"]
+    CallIdLength Pairing [OpenAi(Chat) => "C1.4", In(Responses) => "R1.3", In(Converse) => "B5.3"]
     "call-id-length":
-    "The id of a call has at most 40 characters (Chat), or 1 to 64 (Responses)."
+    "The id of a call has at most 40 characters (Chat), or 1 to 64 (Responses, Converse)."
 
     CallIdNineCharacters Pairing [At(Mistral, Chat) => "L2"]
     "call-id-nine-characters":
@@ -123,11 +123,11 @@ laws! {
     "call-id-suffix-unique":
     "With Mistral's tokenizers the server keeps only the last nine characters of an id, so these must be unique."
 
-    CallRole Pairing [In(Anthropic) => "A1.8"]
+    CallRole Pairing [In(Anthropic) => "A1.8", In(Converse) => "B1.1"]
     "call-role":
-    "`tool_use` appears only in assistant messages, `tool_result` only in user messages."
+    "A call (`tool_use`, `toolUse`) appears only in assistant messages, its result only in user messages."
 
-    ResultContent Pairing [In(Anthropic) => "A1.9", In(Chat) => "C1.6", In(Responses) => "R1.3", In(Gemini) => "G1.4", In(Ollama) => "O1.3"]
+    ResultContent Pairing [In(Anthropic) => "A1.9", In(Chat) => "C1.6", In(Responses) => "R1.3", In(Gemini) => "G1.4", In(Ollama) => "O1.3", In(Converse) => "B5.2"]
     "result-content":
     "A result contains only what its format allows: text, image, document, search result, tool reference (Anthropic); a string or at least one text part (Chat); a string, or text, image and file parts (Responses)."
 
@@ -167,15 +167,15 @@ laws! {
     "approval-pair":
     "The response to an MCP approval request comes after the request."
 
-    MessagesNotEmpty Roles [In(Anthropic) => "A2.5", In(Chat) => "C2.1", In(Gemini) => "G2.2"]
+    MessagesNotEmpty Roles [In(Anthropic) => "A2.5", In(Chat) => "C2.1", In(Gemini) => "G2.2", In(Converse) => "B2.2"]
     "messages-not-empty":
     "There is at least one message."
 
-    FirstIsUser Roles [In(Anthropic) => "A2.1", At(ChatTemplate, Chat) => "L1.1", At(Mistral, Chat) => "L2", In(Gemini) => "G1.2", At(ChatTemplate, Ollama) => "L4"]
+    FirstIsUser Roles [In(Anthropic) => "A2.1", At(ChatTemplate, Chat) => "L1.1", At(Mistral, Chat) => "L2", In(Gemini) => "G1.2", At(ChatTemplate, Ollama) => "L4", In(Converse) => "B2.2"]
     "first-is-user":
     "The first message is a user message (chat templates: the first after the system message)."
 
-    KnownRole Roles [In(Anthropic) => "A2.2", In(Chat) => "C2.1", In(Responses) => "R2.1", In(Gemini) => "G2.1", In(Ollama) => "O2.1"]
+    KnownRole Roles [In(Anthropic) => "A2.2", In(Chat) => "C2.1", In(Responses) => "R2.1", In(Gemini) => "G2.1", In(Ollama) => "O2.1", In(Converse) => "B2.1"]
     "known-role":
     "Every message has a role of its format."
 
@@ -203,7 +203,7 @@ laws! {
     "system-first":
     "There is at most one system message, and it is first."
 
-    Alternation Roles [At(ChatTemplate, Chat) => "L1.1", In(Gemini) => "G2.1", At(ChatTemplate, Ollama) => "L4"]
+    Alternation Roles [At(ChatTemplate, Chat) => "L1.1", In(Gemini) => "G2.1", At(ChatTemplate, Ollama) => "L4", In(Converse) => "B2.1"]
     "alternation":
     "User and assistant alternate, apart from calls and results."
 
@@ -223,11 +223,11 @@ laws! {
     "one-assistant-at-end":
     "The conversation ends with at most one assistant message."
 
-    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2", RewrittenRequest(Ollama) => "P4"]
+    HasContent Text [In(Anthropic) => "A2.5", In(Chat) => "C1.7", At(LlamaCpp, Chat) => "L1.2", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2", RewrittenRequest(Ollama) => "P4", In(Converse) => "B2.3"]
     "has-content":
     "Every message has content; an assistant message may lack it when it has calls (Chat) or is the last (Anthropic)."
 
-    TextNotBlank Text [In(Anthropic) => "A2.6", RewrittenRequest(Chat) => "P4", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2", RewrittenRequest(Ollama) => "P4"]
+    TextNotBlank Text [In(Anthropic) => "A2.6", RewrittenRequest(Chat) => "P4", RewrittenRequest(Responses) => "P4", In(Gemini) => "G2.2", RewrittenRequest(Ollama) => "P4", In(Converse) => "B2.3"]
     "text-not-blank":
     "No text block is empty or only whitespace."
 
@@ -323,11 +323,11 @@ laws! {
     "item-id-unique":
     "No two items share an id."
 
-    ToolsDeclared Tools [In(Anthropic) => "A4.1"]
+    ToolsDeclared Tools [In(Anthropic) => "A4.1", In(Converse) => "B1.3"]
     "tools-declared":
     "A request with tool calls or results declares tools."
 
-    ToolName Tools [In(Anthropic) => "A4.2", OpenAi(Chat) => "C4.2", At(Mistral, Chat) => "L2"]
+    ToolName Tools [In(Anthropic) => "A4.2", OpenAi(Chat) => "C4.2", At(Mistral, Chat) => "L2", In(Converse) => "B5.3"]
     "tool-name":
     "The name of a tool is 1 to 64 (Anthropic: 128) ASCII letters, digits, `_` and `-`."
 
@@ -367,7 +367,7 @@ laws! {
     "cached-content-alone":
     "With `cachedContent` the request has no instructions, tools or tool configuration of its own."
 
-    ArgumentsObject Arguments [In(Anthropic) => "A5.1", At(Vllm, Chat) => "L3", At(LlamaCpp, Chat) => "C5.1", At(ChatTemplate, Chat) => "C5.1", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", In(Ollama) => "O5.1"]
+    ArgumentsObject Arguments [In(Anthropic) => "A5.1", At(Vllm, Chat) => "L3", At(LlamaCpp, Chat) => "C5.1", At(ChatTemplate, Chat) => "C5.1", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", In(Ollama) => "O5.1", In(Converse) => "B5.1"]
     "arguments-object":
     "The arguments of a call are a JSON object."
 
@@ -435,27 +435,27 @@ laws! {
     "no-user-citations":
     "A text of a user message has no citations."
 
-    LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1", RewrittenRequest(Gemini) => "P1", RewrittenRequest(Ollama) => "P1"]
+    LastMessageKept RewrittenRequest [RewrittenRequest(Anthropic) => "P1", RewrittenRequest(Chat) => "P1", RewrittenRequest(Responses) => "P1", RewrittenRequest(Gemini) => "P1", RewrittenRequest(Ollama) => "P1", RewrittenRequest(Converse) => "P1"]
     "last-message-kept":
     "The last message is the client's, byte for byte."
 
-    IdsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P5", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", RewrittenRequest(Gemini) => "P5", RewrittenRequest(Ollama) => "P5"]
+    IdsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P5", RewrittenRequest(Chat) => "P5", RewrittenRequest(Responses) => "P5", RewrittenRequest(Gemini) => "P5", RewrittenRequest(Ollama) => "P5", RewrittenRequest(Converse) => "P5"]
     "ids-kept":
     "Every id of a call or a result is the client's (or that of an injected call)."
 
-    NewestTurnKept RewrittenRequest [RewrittenRequest(Anthropic) => "P6", RewrittenRequest(Chat) => "P6", RewrittenRequest(Responses) => "P6", RewrittenRequest(Gemini) => "P6", RewrittenRequest(Ollama) => "P6"]
+    NewestTurnKept RewrittenRequest [RewrittenRequest(Anthropic) => "P6", RewrittenRequest(Chat) => "P6", RewrittenRequest(Responses) => "P6", RewrittenRequest(Gemini) => "P6", RewrittenRequest(Ollama) => "P6", RewrittenRequest(Converse) => "P6"]
     "newest-turn-kept":
     "The newest assistant turn and everything after it are the client's, byte for byte or with all their thinking removed."
 
-    ReasoningKept RewrittenRequest [RewrittenRequest(Anthropic) => "P7", RewrittenRequest(Chat) => "P7", RewrittenRequest(Responses) => "P7", RewrittenRequest(Gemini) => "P7", RewrittenRequest(Ollama) => "P7"]
+    ReasoningKept RewrittenRequest [RewrittenRequest(Anthropic) => "P7", RewrittenRequest(Chat) => "P7", RewrittenRequest(Responses) => "P7", RewrittenRequest(Gemini) => "P7", RewrittenRequest(Ollama) => "P7", RewrittenRequest(Converse) => "P7"]
     "reasoning-kept":
     "Reasoning is the client's, unchanged and in order."
 
-    ReasoningContiguous RewrittenRequest [SignedHistory(Anthropic) => "P7"]
+    ReasoningContiguous RewrittenRequest [SignedHistory(Anthropic) => "P7", SignedHistory(Converse) => "B3.1"]
     "reasoning-contiguous":
     "The kept thinking is one contiguous run of the client's."
 
-    ReasoningAfterEdit RewrittenRequest [SignedHistory(Anthropic) => "P7"]
+    ReasoningAfterEdit RewrittenRequest [SignedHistory(Anthropic) => "P7", SignedHistory(Converse) => "B3.1"]
     "reasoning-after-edit":
     "No thinking follows an edit that was made after it was produced."
 
@@ -467,11 +467,11 @@ laws! {
     "no-merged-thinking":
     "Two assistant messages that the client separated do not become adjacent when one has thinking."
 
-    ToolsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P8", RewrittenRequest(Chat) => "P8", RewrittenRequest(Responses) => "P8", RewrittenRequest(Gemini) => "P8", RewrittenRequest(Ollama) => "P8"]
+    ToolsKept RewrittenRequest [RewrittenRequest(Anthropic) => "P8", RewrittenRequest(Chat) => "P8", RewrittenRequest(Responses) => "P8", RewrittenRequest(Gemini) => "P8", RewrittenRequest(Ollama) => "P8", RewrittenRequest(Converse) => "P8"]
     "tools-kept":
     "The tools are the client's, followed by the injected tool if there is one."
 
-    OpaqueKept RewrittenRequest [RewrittenRequest(Anthropic) => "P10", RewrittenRequest(Chat) => "P10", RewrittenRequest(Responses) => "P10", RewrittenRequest(Gemini) => "P10", RewrittenRequest(Ollama) => "P10"]
+    OpaqueKept RewrittenRequest [RewrittenRequest(Anthropic) => "P10", RewrittenRequest(Chat) => "P10", RewrittenRequest(Responses) => "P10", RewrittenRequest(Gemini) => "P10", RewrittenRequest(Ollama) => "P10", RewrittenRequest(Converse) => "P10"]
     "opaque-kept":
     "Blocks of server tools, MCP, compaction, fallback and unknown blocks are the client's, byte for byte and in order."
 
@@ -525,6 +525,15 @@ pub(crate) static UNCHECKED_RULES: &[(&str, &str)] = &[
     (
         "G4.1, G5.2",
         "Only the provider knows if a model combines its own tools with functions; caches are never created.",
+    ),
+    (
+        "B1.4",
+        "Models other than Claude refuse a user message with both results and text: which ones do is not in the model table.",
+    ),
+    ("B3.2", "Some models refuse reasoning of earlier turns: only the client knows what it may send."),
+    (
+        "B4.1, B4.2",
+        "A `cachePoint` stays at its place and leaves with its message; a folded result keeps its `status` and has one text item.",
     ),
     ("C4.1", "Tools that appear only in the history need not be declared."),
     ("C8.1", "Token counts: see the model table."),

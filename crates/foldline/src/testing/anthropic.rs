@@ -18,6 +18,7 @@ pub(crate) static SAMPLES: SampleDialect = SampleDialect {
             ("input_schema", tool_schema()),
         ])
     },
+    tools_parent: None,
     has_free_text_tools: false,
     has_images_in_results: true,
     marks_failed_results: true,

@@ -18,6 +18,7 @@ pub(crate) static SAMPLES: SampleDialect = SampleDialect {
             ("parametersJsonSchema", tool_schema()),
         ])
     },
+    tools_parent: None,
     has_free_text_tools: false,
     has_images_in_results: false,
     marks_failed_results: true,

@@ -8,6 +8,7 @@
 //! Nothing here is part of the product: it is compiled only for tests and with the feature `testing`.
 
 mod anthropic;
+mod converse;
 mod gemini;
 mod json;
 mod ollama;
@@ -25,9 +26,16 @@ use proptest::sample::select;
 
 use crate::testing::sample::{SampleDialect, SampleTurn, SampleWriter, settings, turn};
 use crate::wire::Format;
+pub use crate::wire::event_stream::event_message;
 
-static SAMPLE_DIALECTS: [&SampleDialect; 5] =
-    [&openai_chat::SAMPLES, &openai_responses::SAMPLES, &anthropic::SAMPLES, &gemini::SAMPLES, &ollama::SAMPLES];
+static SAMPLE_DIALECTS: [&SampleDialect; 6] = [
+    &openai_chat::SAMPLES,
+    &openai_responses::SAMPLES,
+    &anthropic::SAMPLES,
+    &gemini::SAMPLES,
+    &ollama::SAMPLES,
+    &converse::SAMPLES,
+];
 
 /// Generates a sample of any format with up to a dozen turns.
 pub fn samples() -> impl Strategy<Value = SampleRequest> {

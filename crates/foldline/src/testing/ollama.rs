@@ -18,6 +18,7 @@ pub(crate) static SAMPLES: SampleDialect = SampleDialect {
         ];
         SampleJson::Object(vec![("type", SampleJson::text("function")), ("function", SampleJson::Object(function))])
     },
+    tools_parent: None,
     has_free_text_tools: false,
     has_images_in_results: false,
     marks_failed_results: false,

@@ -15,6 +15,7 @@ pub(crate) static SAMPLES: SampleDialect = SampleDialect {
         let (kind, definition) = openai_definition(name);
         SampleJson::Object(vec![("type", SampleJson::text(kind)), (kind, SampleJson::Object(definition))])
     },
+    tools_parent: None,
     has_free_text_tools: true,
     has_images_in_results: false,
     marks_failed_results: false,

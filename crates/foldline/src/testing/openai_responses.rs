@@ -16,6 +16,7 @@ pub(crate) static SAMPLES: SampleDialect = SampleDialect {
         definition.insert(0, ("type", SampleJson::text(kind)));
         SampleJson::Object(definition)
     },
+    tools_parent: None,
     has_free_text_tools: true,
     has_images_in_results: true,
     marks_failed_results: false,

@@ -231,6 +231,8 @@ pub(crate) struct SampleDialect {
     pub(crate) write: fn(SampleWriter<'_>, &[SampleTurn]) -> SampleRequest,
     /// Returns the declaration of the tool of this name.
     pub(crate) tool_declaration: fn(&'static str) -> SampleJson,
+    /// The field that contains the list of tools, if it is not the body.
+    pub(crate) tools_parent: Option<&'static str>,
     /// True if a tool may take free text instead of JSON.
     pub(crate) has_free_text_tools: bool,
     /// True if results may contain images.
@@ -296,7 +298,12 @@ impl<'s> SampleWriter<'s> {
             })
             .collect();
         let declared = tools.iter().map(|tool| SampleJson::Raw(tool.definition.to_string())).collect();
-        let mut body: JsonFields = vec![("model", SampleJson::text(model)), ("tools", SampleJson::List(declared))];
+        let declared = ("tools", SampleJson::List(declared));
+        let declared = match dialect.tools_parent {
+            Some(parent) => (parent, SampleJson::Object(vec![declared])),
+            None => declared,
+        };
+        let mut body: JsonFields = vec![("model", SampleJson::text(model)), declared];
         body.extend(rest);
         let key = dialect.format.dialect().request.list_key;
         body.push((key, SampleJson::List(std::mem::take(&mut self.json))));

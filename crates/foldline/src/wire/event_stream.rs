@@ -182,8 +182,8 @@ pub(crate) fn write_exception(kind: &str, message: &str, out: &mut Vec<u8>) {
 }
 
 /// Returns an event of this type as a message: that of Converse, or wrapped as InvokeModel does if the type is `chunk`.
-#[cfg(test)]
-pub(crate) fn event_message(event_type: &str, json: &str) -> Vec<u8> {
+#[cfg(any(test, feature = "testing"))]
+pub fn event_message(event_type: &str, json: &str) -> Vec<u8> {
     let headers =
         text_headers(&[(":event-type", event_type), (":content-type", "application/json"), (":message-type", "event")]);
     let mut out = Vec::new();

@@ -18,4 +18,6 @@ pub enum Format {
     Gemini,
     /// Ollama `/api/chat`.
     Ollama,
+    /// Amazon Bedrock `converse`.
+    Converse,
 }

@@ -454,6 +454,7 @@ mod tests {
             ),
             (Format::Gemini, vec![image(png()), image(url()), file(Some("a"), Some("application/pdf"), pdf())]),
             (Format::Ollama, vec![image(png())]),
+            (Format::Converse, vec![image(png()), file(Some("a"), Some("pdf"), pdf())]),
         ];
         for (format, parts) in cases {
             let messages: Vec<_> = vec![Message::new(Role::User, parts)];
@@ -514,7 +515,8 @@ mod tests {
             (Format::OpenAiChat, Message::new(Role::Assistant, vec![sealed])),
             (Format::OpenAiChat, user(by_id.clone())),
             (Format::Gemini, user(by_id.clone())),
-            (Format::Ollama, user(by_id)),
+            (Format::Ollama, user(by_id.clone())),
+            (Format::Converse, user(by_id)),
             (Format::Gemini, Message::text(Role::System, "be brief")),
             (Format::Anthropic, user(unknown)),
             (Format::OpenAiResponses, Message::text(Role::Other, "hm")),

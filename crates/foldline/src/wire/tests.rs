@@ -176,6 +176,10 @@ proptest! {
             for (part, content) in message.parts.iter().enumerate().filter(|_| chosen.next().unwrap()) {
                 let at = PartId::new(at, part);
                 edits.push(match content {
+                    // The items of a list are replaced by a new one; one of them changes nothing else.
+                    Part::ToolResult(result) if sample.format == Format::Converse && result.content.len() > 1 => {
+                        RequestEdit::Text { at: at.inner(0), text: EDIT_MARK.into() }
+                    }
                     Part::Text { .. } | Part::ToolResult(_) => RequestEdit::Text { at, text: EDIT_MARK.into() },
                     Part::ToolCall(_) if sample.format.dialect().rules.arguments_are_editable => {
                         RequestEdit::Arguments { at, arguments: format!("\"{EDIT_MARK}\"") }
@@ -552,6 +556,11 @@ fn dialect_of_a_body_is_detected() {
         (r#"[{"role":"model","parts":[]}]"#, Some(Format::Gemini)),
         (r#"{"messages":[],"options":{"num_ctx":4096}}"#, Some(Format::Ollama)),
         (r#"[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}}]}]"#, Some(Format::Ollama)),
+        (r#"{"messages":[],"inferenceConfig":{"maxTokens":9}}"#, Some(Format::Converse)),
+        (
+            r#"[{"role":"assistant","content":[{"toolUse":{"toolUseId":"t","name":"f","input":{}}}]}]"#,
+            Some(Format::Converse),
+        ),
         (r#"{"messages":[{"role":"developer","content":"x"}]}"#, Some(Format::OpenAiChat)),
         (r#"{"messages":[{"role":"user","content":"x"}]}"#, Some(Format::OpenAiChat)),
         (r#"{}"#, Some(Format::OpenAiChat)),

@@ -31,6 +31,8 @@ pub(crate) enum ErrorCause {
     Unauthorized,
     /// The request carries a key of another provider than its upstream.
     ForeignKey(ForeignKey),
+    /// The request is signed for AWS.
+    Signed,
     /// Too many requests are in progress.
     NoSlot,
     /// The path cannot be part of the upstream's URL.
@@ -56,7 +58,7 @@ impl ErrorCause {
             ErrorCause::Refused(fault) => fault.status(),
             ErrorCause::Unauthorized => StatusCode::UNAUTHORIZED,
             ErrorCause::NoSlot => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorCause::InvalidPath | ErrorCause::ForeignKey(_) => StatusCode::BAD_REQUEST,
+            ErrorCause::InvalidPath | ErrorCause::ForeignKey(_) | ErrorCause::Signed => StatusCode::BAD_REQUEST,
             ErrorCause::WebSocket => StatusCode::UPGRADE_REQUIRED,
             ErrorCause::Thread => StatusCode::NOT_FOUND,
             ErrorCause::Body(error) => match error {
@@ -74,6 +76,10 @@ impl ErrorCause {
             ErrorCause::Unauthorized => "missing or wrong token: send it in the header x-foldline-token",
             ErrorCause::Refused(fault) => fault.message(),
             ErrorCause::ForeignKey(key) => return key.to_string(),
+            ErrorCause::Signed => {
+                "the request is signed (AWS Signature Version 4) for another host and this body; use a Bedrock API key in \
+                 AWS_BEARER_TOKEN_BEDROCK, which is sent instead of a signature"
+            }
             ErrorCause::NoSlot => "too many requests are in progress; retry later or raise --max-requests",
             ErrorCause::InvalidPath => "the path is not valid in a URL",
             ErrorCause::WebSocket => "WebSocket is not supported: use HTTP requests that carry the whole conversation",

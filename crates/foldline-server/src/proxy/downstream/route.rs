@@ -50,7 +50,7 @@ impl RequestRoute {
         let by_dialect = dialect.map(|(dialect, _)| dialect.family).filter(|_| kind != RequestKind::Other);
         let by_path = || ApiFamily::all().find(|family| has_distinctive_path(path, family));
         let by_header = || ApiFamily::all().find(|family| has_distinctive_header(&parts.headers, family));
-        let family = named.map(|(family, _)| family).or(by_dialect).or_else(by_path).or_else(by_header);
+        let family = named.map(|(family, _)| family).or_else(by_path).or(by_dialect).or_else(by_header);
         Self { family: family.unwrap_or_else(default_family), path: path.to_owned(), kind }
     }
 
@@ -102,9 +102,10 @@ mod tests {
     #[test]
     fn paths_select_upstream_and_request_kind() {
         use EndpointPurpose::Turn;
-        use Format::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
+        use Format::{Anthropic, Converse, Gemini, OpenAiChat, OpenAiResponses};
         const OPENAI: &str = "openai";
         const GEMINI: &str = "gemini";
+        const BEDROCK: &str = "bedrock";
         for (method, uri, header, upstream, path, kind) in [
             (
                 "POST",
@@ -185,6 +186,30 @@ mod tests {
                 GEMINI,
                 "/v1internal:countTokens",
                 RequestKind::Conversation(Gemini, EndpointPurpose::CountTokens),
+            ),
+            (
+                "POST",
+                "/model/amazon.nova-pro-v1%3A0/converse-stream",
+                "",
+                BEDROCK,
+                "/model/amazon.nova-pro-v1%3A0/converse-stream",
+                RequestKind::Conversation(Converse, Turn),
+            ),
+            (
+                "POST",
+                "/bedrock/model/us.anthropic.claude-opus-4-6-v1/invoke",
+                "",
+                BEDROCK,
+                "/model/us.anthropic.claude-opus-4-6-v1/invoke",
+                RequestKind::Conversation(Anthropic, Turn),
+            ),
+            (
+                "POST",
+                "/model/amazon.titan-text-express-v1/invoke",
+                "",
+                BEDROCK,
+                "/model/amazon.titan-text-express-v1/invoke",
+                RequestKind::Other,
             ),
             ("GET", "/v1beta/models", "", GEMINI, "/v1beta/models", RequestKind::Other),
             ("POST", "/gemini/upload/v1beta/files", "", GEMINI, "/upload/v1beta/files", RequestKind::Other),

@@ -3,6 +3,7 @@
 //! A new dialect is a folder, an identifier in [`Format`] and a row in [`DIALECTS`].
 
 pub(crate) mod anthropic;
+pub(crate) mod converse;
 pub(crate) mod gemini;
 pub(crate) mod ollama;
 pub(crate) mod openai;
@@ -21,8 +22,14 @@ use crate::wire::request::utf8_text;
 use crate::wire::rules::ResultPlacement;
 
 /// All dialects, in the order of [`Format`].
-pub(crate) static DIALECTS: [&Dialect; 5] =
-    [&openai_chat::DIALECT, &openai_responses::DIALECT, &anthropic::DIALECT, &gemini::DIALECT, &ollama::DIALECT];
+pub(crate) static DIALECTS: [&Dialect; 6] = [
+    &openai_chat::DIALECT,
+    &openai_responses::DIALECT,
+    &anthropic::DIALECT,
+    &gemini::DIALECT,
+    &ollama::DIALECT,
+    &converse::DIALECT,
+];
 
 impl Format {
     /// Returns the row of the table of dialects.

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::wire::Format;
+use crate::wire::event_stream::{EventMessage, event_message};
+use crate::wire::sse::SseFramer;
 
 pub(crate) const TOOL_NAME: &str = "unfold";
 
@@ -55,7 +57,11 @@ pub(crate) fn scripted_stream(format: Format, script: &ScriptedResponse) -> Vec<
         Format::OpenAiResponses => responses_frames(script),
         Format::Gemini => gemini_frames(script),
         Format::Ollama => ollama_frames(script),
+        Format::Converse => converse_messages(script),
     };
+    if format == Format::Converse {
+        return frames.iter().flat_map(|(name, data)| event_message(name, &data.to_string())).collect();
+    }
     if format == Format::Ollama {
         return frames.iter().map(|(_, line)| format!("{line}\n")).collect::<String>().into_bytes();
     }
@@ -303,6 +309,39 @@ fn ollama_frames(script: &ScriptedResponse) -> Vec<(String, Value)> {
     frames.into_iter().map(with_event_name).collect()
 }
 
+fn converse_messages(script: &ScriptedResponse) -> Vec<(String, Value)> {
+    // The provider pads messages with a field `p`.
+    let mut messages = vec![("messageStart", json!({"p": script.id, "role": "assistant"}))];
+    for (index, output) in script.outputs.iter().enumerate() {
+        let delta = |delta: Value| ("contentBlockDelta", json!({"contentBlockIndex": index, "delta": delta}));
+        match output {
+            ScriptedOutput::Reasoning(text, seal) => {
+                messages.extend(halves(text).map(|part| delta(json!({"reasoningContent": {"text": part}}))));
+                messages.push(delta(json!({"reasoningContent": {"signature": seal}})));
+            }
+            ScriptedOutput::Text(text) => {
+                messages.extend(halves(text).map(|part| delta(json!({"text": part}))));
+            }
+            ScriptedOutput::Call(id, name, arguments) => {
+                let start = json!({"toolUse": {"toolUseId": id, "name": name}});
+                messages.push(("contentBlockStart", json!({"contentBlockIndex": index, "start": start})));
+                messages.extend(halves(arguments).map(|part| delta(json!({"toolUse": {"input": part}}))));
+            }
+            ScriptedOutput::Unknown => messages.push(delta(json!({"hologram": {"x": 1}}))),
+        }
+        messages.push(("contentBlockStop", json!({"contentBlockIndex": index})));
+    }
+    let reason = match script.stop {
+        ScriptedStop::Answer => "end_turn",
+        ScriptedStop::Calls => "tool_use",
+        ScriptedStop::Length => "max_tokens",
+    };
+    messages.push(("messageStop", json!({"stopReason": reason})));
+    let usage = json!({"inputTokens": script.input, "outputTokens": script.output, "totalTokens": script.input + script.output});
+    messages.push(("metadata", json!({"usage": usage, "metrics": {"latencyMs": 5}})));
+    messages.into_iter().map(|(name, data)| (name.to_owned(), data)).collect()
+}
+
 /// Texts and calls are appended in order; the last line has the end.
 fn read_ollama_lines(lines: &[Value]) -> ClientAnswer {
     let mut answer = ClientAnswer::default();
@@ -369,11 +408,15 @@ pub(crate) fn read_as_client(format: Format, bytes: &[u8]) -> ClientAnswer {
         Format::OpenAiResponses => read_responses_frames(&frames),
         Format::Gemini => read_gemini_frames(&frames),
         Format::Ollama => read_ollama_lines(&frames),
+        Format::Converse => read_converse_messages(&frames),
     }
 }
 
 /// Returns the data of the events of a stream.
 pub(crate) fn stream_chunks(format: Format, bytes: &[u8]) -> Vec<Value> {
+    if format == Format::Converse {
+        return converse_chunks(bytes);
+    }
     let text = std::str::from_utf8(bytes).unwrap();
     if format == Format::Ollama {
         return text.split_terminator('\n').map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -393,6 +436,73 @@ pub(crate) fn stream_chunks(format: Format, bytes: &[u8]) -> Vec<Value> {
         frames.push(data);
     }
     frames
+}
+
+/// Returns the payloads of a stream of messages, each with its type. Panics if a checksum is wrong.
+fn converse_chunks(bytes: &[u8]) -> Vec<Value> {
+    let mut framer = SseFramer::new().with_any_kind();
+    let mut chunks = Vec::new();
+    let mut rest = bytes;
+    while let Some(frame) = framer.next(&mut rest) {
+        let message = EventMessage::parse(frame.raw).expect("a message with right checksums");
+        let mut data: Value = serde_json::from_slice(&message.data()).unwrap();
+        data["event"] = json!(message.event_type().unwrap());
+        chunks.push(data);
+    }
+    assert!(framer.finish().is_none(), "a part of a message");
+    chunks
+}
+
+/// Blocks have indices without gaps; texts and reasoning have no start; the counts follow the end.
+fn read_converse_messages(messages: &[Value]) -> ClientAnswer {
+    let mut answer = ClientAnswer::default();
+    let mut blocks: Vec<Value> = Vec::new();
+    let mut has_counts = false;
+    for message in messages {
+        assert!(!has_counts, "{message} after the counts");
+        let index = message["contentBlockIndex"].as_u64().map(|index| index as usize);
+        match message["event"].as_str().unwrap() {
+            "messageStart" => {
+                assert!(answer.id.is_empty(), "a second start");
+                append_text(&mut answer.id, &message["p"]);
+            }
+            "contentBlockStart" => {
+                assert_eq!(index, Some(blocks.len()), "a gap before {message}");
+                blocks.push(message["start"].clone());
+            }
+            "contentBlockDelta" => {
+                let index = index.unwrap();
+                if index == blocks.len() {
+                    blocks.push(json!({}));
+                }
+                let (block, delta) = (&mut blocks[index], &message["delta"]);
+                assert!(block["closed"].is_null(), "{message} after the end of its block");
+                append_text(&mut answer.text, &delta["text"]);
+                append_text(&mut answer.reasoning, &delta["reasoningContent"]["text"]);
+                answer.signatures.extend(delta["reasoningContent"]["signature"].as_str().map(str::to_owned));
+                if let Some(piece) = delta["toolUse"]["input"].as_str() {
+                    block["input"] = json!(format!("{}{piece}", block["input"].as_str().unwrap_or_default()));
+                }
+            }
+            "contentBlockStop" => blocks[index.unwrap()]["closed"] = json!(true),
+            "messageStop" => append_text(&mut answer.stop, &message["stopReason"]),
+            "metadata" => {
+                has_counts = true;
+                answer.input = message["usage"]["inputTokens"].as_u64().unwrap();
+                answer.output = message["usage"]["outputTokens"].as_u64().unwrap();
+                assert_eq!(message["usage"]["totalTokens"], answer.input + answer.output);
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(!answer.stop.is_empty() && has_counts, "no end");
+    for block in blocks {
+        let call = &block["toolUse"];
+        if call.is_object() {
+            answer.calls.push(format!("{} {} {}", call["toolUseId"], call["name"], block["input"]));
+        }
+    }
+    answer
 }
 
 fn append_text(into: &mut String, text: &Value) {

@@ -4,7 +4,8 @@ mod bodies;
 mod gemini_forms;
 pub(crate) mod properties;
 
-use crate::wire::Format::{Anthropic, Gemini, Ollama, OpenAiChat, OpenAiResponses};
+use crate::wire::Format::{Anthropic, Converse, Gemini, Ollama, OpenAiChat, OpenAiResponses};
+use crate::wire::event_stream::write_exception;
 use crate::wire::intercept::testing::{
     ClientAnswer, ScriptedOutput, ScriptedResponse, ScriptedStop, TOOL_NAME, read_as_client, scripted_stream,
 };
@@ -66,9 +67,9 @@ fn play_with(mut splicer: StreamSplicer, format: Format, rounds: &[ScriptedRespo
 /// Returns the stop reason as the format spells it.
 fn stop_reason(format: Format, end: ScriptedStop) -> &'static str {
     match (format, end) {
-        (Anthropic, ScriptedStop::Answer) => "end_turn",
-        (Anthropic, ScriptedStop::Calls) => "tool_use",
-        (Anthropic, ScriptedStop::Length) => "max_tokens",
+        (Anthropic | Converse, ScriptedStop::Answer) => "end_turn",
+        (Anthropic | Converse, ScriptedStop::Calls) => "tool_use",
+        (Anthropic | Converse, ScriptedStop::Length) => "max_tokens",
         (OpenAiChat, ScriptedStop::Answer) => "stop",
         (OpenAiChat, ScriptedStop::Calls) => "tool_calls",
         (OpenAiChat, ScriptedStop::Length) => "length",
@@ -205,7 +206,7 @@ fn two_hidden_calls_in_a_round_are_answered_together() {
         assert_eq!(ids, ["h1", "h2"]);
         let continuation = played.intercepted[0].continuation(&["one", "two"]);
         let expected = match format {
-            Anthropic | Gemini => 2,
+            Anthropic | Gemini | Converse => 2,
             OpenAiChat | Ollama => 3,
             OpenAiResponses => 5,
         };
@@ -366,6 +367,9 @@ fn reasoning_keeps_signatures_and_is_returned_verbatim() {
             Gemini => {
                 r#"{"role":"model","parts":[{"text":"first ","thought":true},{"text":"","thought":true,"thoughtSignature":"seal1"},{"functionCall":{"args":{"a":1},"id":"h","name":"unfold"}}]}"#
             }
+            Converse => {
+                r#"{"role":"assistant","content":[{"reasoningContent":{"reasoningText":{"text":"first ","signature":"seal1"}}},{"toolUse":{"toolUseId":"h","name":"unfold","input":{"a": 1}}}]}"#
+            }
             Ollama => {
                 r#"{"role":"assistant","content":"","thinking":"first ","tool_calls":[{"function":{"arguments":{"a":1},"index":0,"name":"unfold"},"id":"h"}]}"#
             }
@@ -433,8 +437,13 @@ fn interrupted_round_is_reported_as_a_stream_error() {
     }
 }
 
-fn error_frame(format: Format) -> &'static str {
-    match format {
+fn error_frame(format: Format) -> Vec<u8> {
+    if format == Converse {
+        let mut frame = Vec::new();
+        write_exception("serviceUnavailableException", "busy", &mut frame);
+        return frame;
+    }
+    let text = match format {
         Anthropic => {
             "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"
         }
@@ -442,7 +451,9 @@ fn error_frame(format: Format) -> &'static str {
         OpenAiResponses => "event: error\ndata: {\"type\":\"error\",\"message\":\"busy\"}\n\n",
         Gemini => "data: {\"error\":{\"code\":503,\"message\":\"busy\",\"status\":\"UNAVAILABLE\"}}\n\n",
         Ollama => "{\"error\":\"busy\"}\n",
-    }
+        Converse => "",
+    };
+    text.as_bytes().to_vec()
 }
 
 #[test]
@@ -450,8 +461,8 @@ fn error_in_first_round_is_forwarded_and_ends_answer() {
     for format in Format::all() {
         let mut splicer = StreamSplicer::new(format, TOOL_NAME);
         let mut bytes = Vec::new();
-        splicer.push(error_frame(format).as_bytes(), &mut bytes);
-        assert_eq!(bytes, error_frame(format).as_bytes());
+        splicer.push(&error_frame(format), &mut bytes);
+        assert_eq!(bytes, error_frame(format));
         let RoundOutcome::Finished(finished) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
         assert_eq!(finished.response.error.unwrap().message, "busy");
     }
@@ -475,11 +486,11 @@ fn later_round_failing_before_output_can_be_retried() {
         assert!(matches!(splicer.end_round(&mut bytes), RoundOutcome::Continue(_)));
 
         // First the provider fails, then the stream breaks off after its start, then it succeeds.
-        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        splicer.push(&error_frame(format), &mut bytes);
         let RoundOutcome::Interrupted(interrupted) = splicer.end_round(&mut bytes) else { panic!("{format:?}") };
         assert!(!interrupted.shown_to_client);
         assert_eq!(interrupted.error.unwrap().message, "busy");
-        assert_eq!(interrupted.error_bytes, error_frame(format).as_bytes());
+        assert_eq!(interrupted.error_bytes, error_frame(format));
 
         let stream = scripted_stream(format, &answer);
         let opening = if announces_response(format) { first_frame_length(&stream) } else { 0 };
@@ -512,7 +523,7 @@ fn later_round_failing_after_output_was_shown() {
         let answer =
             scripted_stream(format, &script("r2", &[ScriptedOutput::Text("half of it")], ScriptedStop::Answer, 160, 9));
         splicer.push(&answer[..answer.len() * 2 / 3], &mut bytes);
-        splicer.push(error_frame(format).as_bytes(), &mut bytes);
+        splicer.push(&error_frame(format), &mut bytes);
         assert!(splicer.end_round(&mut bytes).expect_interrupted().shown_to_client, "{format:?}");
     }
 }
@@ -580,6 +591,7 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
                 OpenAiChat => "\"finish_reason\":\"",
                 OpenAiResponses => "response.completed",
                 Gemini => "\"finishReason\":\"",
+                Converse => "\"stopReason\":\"",
                 Ollama => "\"done\":true",
             };
             let first = scripted_stream(
@@ -612,7 +624,7 @@ fn end_of_answer_with_hidden_calls_is_held_until_taken() {
                     let before = String::from_utf8_lossy(&bytes);
                     assert!(!before.contains(end_marker), "{format:?}: {before}");
                     assert_eq!(end.mixed.is_some(), hidden_in_last, "{format:?}");
-                    let id = (format != Ollama).then(|| "r2".to_owned());
+                    let id = (!matches!(format, Ollama | Converse)).then(|| "r2".to_owned());
                     assert_eq!(end.mixed.map(|mixed| mixed.response_id), hidden_in_last.then_some(id));
                     bytes.extend(end.bytes);
                 }

@@ -8,6 +8,7 @@ mod response;
 mod rules;
 mod usage;
 
+use crate::wire::dialect::converse::model_method;
 use crate::wire::dialect::row::{Dialect, DialectMarks, ErrorSyntax};
 use crate::wire::endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose, has_versioned_end};
 use crate::wire::format::Format;
@@ -86,7 +87,8 @@ const ERRORS: ErrorSyntax = ErrorSyntax {
     },
 };
 
-/// Returns the facts in `..messages` and in Vertex's `..publishers/anthropic/models/MODEL:rawPredict`.
+/// Returns the facts in `..messages`, in Vertex's `..publishers/anthropic/models/MODEL:rawPredict`, and in Bedrock's
+/// `/model/MODEL/invoke` for a Claude model: the bodies of other models have other forms.
 fn endpoint(path: &str) -> Option<ConversationEndpoint<'_>> {
     if let Some((model, method)) = vertex_model(path) {
         let streaming = match method {
@@ -101,6 +103,15 @@ fn endpoint(path: &str) -> Option<ConversationEndpoint<'_>> {
                 ConversationEndpoint { model: Some(model), streaming, ..turn }
             }
         });
+    }
+    if let Some((model, method)) = model_method(path).filter(|(model, _)| model.contains("claude")) {
+        let streaming = match method {
+            "invoke" => Some(false),
+            "invoke-with-response-stream" => Some(true),
+            _ => return None,
+        };
+        let turn = ConversationEndpoint::new(EndpointPurpose::Turn);
+        return Some(ConversationEndpoint { model: Some(model), streaming, ..turn });
     }
     if has_versioned_end(path, "/messages") {
         return Some(ConversationEndpoint::new(EndpointPurpose::Turn));
@@ -121,6 +132,20 @@ fn is_marked_body(body: &JsonObject<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_bedrock_state_model_and_streaming() {
+        let claude = "us.anthropic.claude-sonnet-4-5-20250929-v1%3A0";
+        for (path, expected) in [
+            (format!("/model/{claude}/invoke"), Some((Some(claude), Some(false)))),
+            (format!("/model/{claude}/invoke-with-response-stream"), Some((Some(claude), Some(true)))),
+            (format!("/model/{claude}/count-tokens"), None),
+            ("/model/amazon.titan-text-express-v1/invoke".to_owned(), None),
+        ] {
+            let found = endpoint(&path).map(|found| (found.model, found.streaming));
+            assert_eq!(found, expected, "{path}");
+        }
+    }
 
     #[test]
     fn paths_of_vertex_state_model_and_streaming() {

@@ -27,6 +27,10 @@ fn scripted_body(format: Format, script: &ScriptedResponse) -> Vec<u8> {
             let content: serde_json::Value = serde_json::from_str(&turn[0]).unwrap();
             serde_json::json!({"responseId": script.id, "candidates": [{"index": 0, "content": content, "finishReason": stop_reason(format, script.stop)}], "usageMetadata": {"promptTokenCount": script.input, "candidatesTokenCount": script.output, "totalTokenCount": total}})
         }
+        Converse => {
+            let message: serde_json::Value = serde_json::from_str(&turn[0]).unwrap();
+            serde_json::json!({"output": {"message": message}, "stopReason": stop_reason(format, script.stop), "usage": {"inputTokens": script.input, "outputTokens": script.output, "totalTokens": total}})
+        }
         Ollama => {
             let message: serde_json::Value = serde_json::from_str(&turn[0]).unwrap();
             serde_json::json!({"model": script.id, "message": message, "done": true, "done_reason": stop_reason(format, script.stop), "prompt_eval_count": script.input, "eval_count": script.output})
@@ -80,7 +84,8 @@ fn rounds_are_merged_into_one_body() {
         assert!(!String::from_utf8_lossy(&body).contains(TOOL_NAME), "{format:?}");
         let response = Response::parse(format, &body).unwrap();
         let identity = if format == Ollama { &response.model } else { &response.id };
-        assert_eq!(identity.as_deref(), Some("r1"));
+        // Converse has no id.
+        assert_eq!(identity.as_deref(), (format != Converse).then_some("r1"));
         assert_eq!(response.text(), "a b", "{format:?}");
         assert_eq!(response.calls().map(|call| &*call.id).collect::<Vec<_>>(), ["c"]);
         let usage = response.usage.unwrap();
