@@ -142,3 +142,20 @@ def test_litellm(provider):
     results = [it["content"] for it in messages if it["role"] == "tool" and it["tool_call_id"] != "unfold_1"]
     assert results == [source(at, 60) for at in range(1, 61)]
     provider.check(BUDGET)
+
+
+def test_pydantic_ai_sends_unchanged_parts_of_earlier_requests_as_they_are():
+    pytest.importorskip("pydantic_ai")
+    from pydantic_ai.messages import ModelRequest, ModelResponse, RetryPromptPart, ToolCallPart, UserPromptPart
+
+    from foldline.pydantic_ai import Foldline
+
+    history = [
+        ModelRequest(parts=[UserPromptPart(TASK)]),
+        ModelResponse(parts=[ToolCallPart("read_file", {"path": 7}, tool_call_id="c1")]),
+        ModelRequest(parts=[RetryPromptPart("path must be a string", tool_name="read_file", tool_call_id="c1")]),
+    ]
+    fold = Foldline(budget=BUDGET)
+    assert fold.folded(history) == history
+    history = [*history, ModelResponse(parts=[ToolCallPart("read_file", {"path": "a"}, tool_call_id="c2")])]
+    assert fold.folded(history) == history

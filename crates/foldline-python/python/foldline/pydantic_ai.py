@@ -68,23 +68,28 @@ class Foldline(AbstractCapability[Any]):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Returns the request with folded messages."""
-        messages = request_context.messages
         parameters = request_context.model_request_parameters
         tools = [
             {"name": tool.name, "description": tool.description, "parameters": tool.parameters_json_schema}
             for tool in (*parameters.function_tools, *parameters.output_tools)
         ]
         system = [part.content for part in parameters.instruction_parts or []]
-        chat, positions = to_chat(messages)
         model = request_context.model.model_name
-        folded = self.pool.fold(chat, model=model, tools=tools, system=system or None)
+        messages = self.folded(request_context.messages, model=model, tools=tools, system=system or None)
+        return replace(request_context, messages=messages)
+
+    def folded(self, messages: list[ModelMessage], **context: Any) -> list[ModelMessage]:
+        """Returns the messages to send for a history."""
+        chat, positions = to_chat(messages)
+        folded = self.pool.fold(chat, **context)
         if folded is None:
-            return request_context
-        rendered = [
-            (None if source is None else positions[source], None if message is chat[source or 0] else dict(message))
-            for source, message in zip(folded.sources, folded.messages)
-        ]
-        return replace(request_context, messages=from_chat(messages, rendered))
+            return messages
+        rendered: list[tuple[Position | None, dict[str, Any] | None]] = []
+        for source, message in zip(folded.sources, folded.messages):
+            # The session holds the chat messages of earlier requests, which are equal and not the same objects.
+            is_same = source is not None and message == chat[source]
+            rendered.append((None if source is None else positions[source], None if is_same else dict(message)))
+        return from_chat(messages, rendered)
 
 
 def to_chat(messages: Sequence[ModelMessage]) -> tuple[list[dict[str, Any]], list[Position]]:
