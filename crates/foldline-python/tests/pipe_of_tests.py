@@ -11,6 +11,10 @@ import sys
 import foldline
 
 
+class LawBroken(Exception):
+    """The recorded conversation breaks a law of its API: the command refuses it, a session does not check it."""
+
+
 class Pipe:
     """A conversation in another process, in Rust."""
 
@@ -29,6 +33,8 @@ class Pipe:
         while True:
             answer = json.loads(self.process.stdout.readline())
             if not answer["ok"]:
+                if answer["error"]["kind"] == "law_broken":
+                    raise LawBroken(answer["error"]["law"])
                 assert answer["error"]["kind"] == "cannot_fit", answer
                 return None
             if "len" in answer:
@@ -55,9 +61,12 @@ def requests_of(messages):
 
 
 def compare(command, messages, budget):
-    """Returns the number of requests; every one has the same bytes on both sides."""
+    """Returns the number of requests, and the law at which the comparison ended, if one was broken.
+
+    Every request has the same bytes on both sides.
+    """
     session = foldline.FoldSession(model="gpt-4o", budget=budget)
-    pipe, count = Pipe(command, model="gpt-4o", budget=budget), 0
+    pipe, count, broken = Pipe(command, model="gpt-4o", budget=budget), 0, None
     for pending in requests_of(messages):
         session.push(*pending)
         pipe.send({"op": "push", "messages": pending})
@@ -65,15 +74,22 @@ def compare(command, messages, budget):
             ours = session.request().messages
         except foldline.CannotFit:
             ours = None
-        assert json.dumps(ours) == json.dumps(pipe.request())
+        try:
+            theirs = pipe.request()
+        except LawBroken as law:
+            broken = str(law)
+            break
+        assert json.dumps(ours) == json.dumps(theirs)
         count += 1
     pipe.close()
-    return count
+    return count, broken
 
 
 if __name__ == "__main__":
-    sessions = requests = 0
+    sessions, requests, broken = 0, 0, []
     for line in sys.stdin:
-        requests += compare(sys.argv[1], json.loads(line)["messages"], int(sys.argv[2]))
-        sessions += 1
+        count, law = compare(sys.argv[1], json.loads(line)["messages"], int(sys.argv[2]))
+        sessions, requests = sessions + 1, requests + count
+        broken += [law] if law else []
     print(f"{sessions} conversations, {requests} requests: the same bytes")
+    print(f"{len(broken)} of them break a law and were compared up to there: {sorted(set(broken))}")
