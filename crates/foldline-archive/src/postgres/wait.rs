@@ -19,7 +19,8 @@ impl Wake for ThreadWaker {
 /// Polls a future on this thread until it is ready; `None` if the deadline passes first. Unlike the `block_on` of a
 /// runtime it may be called from any thread, and the future may borrow.
 pub(crate) fn wait_until<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
-    let mut future = pin!(future);
+    // On a thread of a runtime, its budget would end the wait's progress: only the runtime, which waits, renews it.
+    let mut future = pin!(tokio::task::unconstrained(future));
     let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
@@ -47,6 +48,18 @@ mod tests {
             sender.send(7).unwrap();
         });
         assert_eq!(wait_until(receiver, Instant::now() + Duration::from_secs(10)).unwrap(), Ok(7));
+    }
+
+    #[test]
+    fn many_waits_on_a_runtime_thread_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for number in 0..1_000 {
+                let (sender, receiver) = tokio::sync::oneshot::channel();
+                sender.send(number).unwrap();
+                assert_eq!(wait_until(receiver, Instant::now() + Duration::from_millis(50)), Some(Ok(number)));
+            }
+        });
     }
 
     #[test]
