@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::originals::pack::PackSlot;
 use crate::sessions::journal::RequestRecord;
+use crate::sessions::ledger::SessionLedger;
 use crate::store::{ArchiveScope, InsertOutcome, NewPack, NewRow, OriginalSelection, OriginalState};
 use crate::tenant::TenantArchive;
 use crate::{ArchiveKey, RetentionPolicy};
@@ -49,6 +50,7 @@ macro_rules! store_conformance {
             credentials_have_lasting_namespaces,
             first_fact_wins,
             facts_belong_to_sessions,
+            ledger_tells_when_its_session_was_used,
             journal_is_recorded_in_order,
             search_finds_words_and_pieces,
             unused_originals_expire,
@@ -271,6 +273,29 @@ pub fn facts_belong_to_sessions(fixture: &impl StoreFixture) {
     assert_eq!(first.fact("cold", &[0, 255]).unwrap().unwrap().payload, b"cold");
     assert_eq!(tenant.facts().unwrap().len(), 1);
     assert!(tenant.in_session("s-2").facts().unwrap().is_empty());
+}
+
+/// A replica learns from one read when another one used the session, and the facts of a second session.
+pub fn ledger_tells_when_its_session_was_used(fixture: &impl StoreFixture) {
+    let replicas = [local(&fixture.open()), local(&fixture.open())];
+    let [writer, reader] = [replicas[0].in_session("s-1"), replicas[1].in_session("s-1")];
+    assert_eq!(reader.session_ledger(Some("s-2")).unwrap(), SessionLedger::default());
+    writer.write_fact("cold", b"f", b"").unwrap();
+    replicas[0].in_session("s-2").write_fact("pins", b"f", b"").unwrap();
+    let written_at = reader.session_ledger(None).unwrap().used_at.unwrap();
+    std::thread::sleep(Duration::from_millis(5));
+    writer.touch_session().unwrap();
+    let deadline = Instant::now() + JOURNAL_TIMEOUT;
+    let ledger = loop {
+        let ledger = reader.session_ledger(Some("s-2")).unwrap();
+        if ledger.used_at > Some(written_at) {
+            break ledger;
+        }
+        assert!(Instant::now() < deadline, "the use of the session is not visible");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let kinds: Vec<&str> = ledger.facts.iter().map(|fact| fact.kind.as_str()).collect();
+    assert_eq!(kinds, ["cold", "pins"]);
 }
 
 /// Requests, events and sessions become visible, in order.

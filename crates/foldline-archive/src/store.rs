@@ -268,6 +268,8 @@ pub struct FactRow {
     pub payload: Vec<u8>,
     /// Time at which it was recorded, in milliseconds since 1970.
     pub at: i64,
+    /// Time at which its session was last used; ignored when the fact is stored.
+    pub session_used_at: Option<i64>,
 }
 
 /// The ledger.
@@ -280,7 +282,7 @@ pub trait LedgerRows {
     /// If the store cannot be written.
     fn insert_fact(&self, namespace: &Namespace, fact: FactRow) -> Result<(FactRow, bool), Error>;
 
-    /// Returns the facts of one session, or of all, oldest first.
+    /// Returns the selected facts, oldest first.
     ///
     /// # Errors
     ///
@@ -300,8 +302,8 @@ pub enum FactSelection<'s> {
         /// The key of its fingerprint.
         fingerprint: &'s [u8],
     },
-    /// All facts of a session.
-    Session(&'s str),
+    /// All facts of these sessions.
+    Sessions(&'s [&'s str]),
     /// All facts of the namespace.
     All,
 }
@@ -372,6 +374,13 @@ pub trait JournalRows {
     ///
     /// If the store is read-only.
     fn append_event(&self, namespace: &Namespace, event: EventRow) -> Result<(), Error>;
+
+    /// Records that a session is in use, without waiting. May be dropped under load.
+    ///
+    /// # Errors
+    ///
+    /// If the store is read-only.
+    fn touch_session(&self, namespace: &Namespace, session: StoredName, at: i64) -> Result<(), Error>;
 
     /// Returns sessions, last seen first.
     ///

@@ -6,7 +6,7 @@ use crate::postgres::database::{RowScope, WaitLimit};
 use crate::postgres::journal_thread::JournalRecord;
 use crate::postgres::rows::{TenantKey, read_count, read_name, to_sql_int};
 use crate::postgres::store::PostgresStore;
-use crate::store::{EventRow, JournalRows, RequestRow, SessionRow};
+use crate::store::{EventRow, JournalRows, RequestRow, SessionRow, StoredName};
 
 impl JournalRows for PostgresStore {
     fn append_request(&self, namespace: &Namespace, request: RequestRow) -> Result<(), Error> {
@@ -16,6 +16,11 @@ impl JournalRows for PostgresStore {
 
     fn append_event(&self, namespace: &Namespace, event: EventRow) -> Result<(), Error> {
         self.journal()?.append(namespace, JournalRecord::Event(event));
+        Ok(())
+    }
+
+    fn touch_session(&self, namespace: &Namespace, session: StoredName, at: i64) -> Result<(), Error> {
+        self.journal()?.append(namespace, JournalRecord::Session(session, at));
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The thread that writes in the background: requests, events, and last-used times of markers. It writes many
+//! The thread that writes in the background: requests, events, and last-used times of sessions and markers. It writes many
 //! records in one transaction per tenant; under load, or while the database is away, it drops them.
 
 use std::sync::Arc;
@@ -31,6 +31,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) enum JournalRecord {
     Request(RequestRow),
     Event(EventRow),
+    /// A session is in use.
+    Session(StoredName, i64),
     /// A request carried the markers of these keys.
     Touch(Vec<String>, i64),
 }
@@ -128,11 +130,12 @@ fn run_journal(database: &Database, jobs: &Receiver<JournalJob>) {
 /// Writes the records of one tenant in one transaction.
 fn write_records(database: &Database, namespace: &Namespace, records: &[JournalRecord]) -> Result<(), Error> {
     let (tenant, name) = (TenantKey::new(namespace), namespace.as_str());
-    let (mut requests, mut events, mut touched) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut requests, mut events, mut touched, mut used) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for record in records {
         match record {
             JournalRecord::Request(request) => requests.push(request),
             JournalRecord::Event(event) => events.push(event),
+            JournalRecord::Session(name, at) => used.push((Some(name), *at)),
             JournalRecord::Touch(keys, at) => touched.extend(keys.iter().map(|key| (key.as_str(), *at))),
         }
     }
@@ -141,7 +144,7 @@ fn write_records(database: &Database, namespace: &Namespace, records: &[JournalR
     let mut statements = StatementList::default();
     let seen = requests.iter().map(|it| (it.session.as_ref(), it.at));
     let seen = seen.chain(events.iter().map(|it| (it.session.as_ref(), it.at)));
-    let sessions = SessionColumns::new(seen);
+    let sessions = SessionColumns::new(seen.chain(used));
     statements.push(ENSURE_NAMESPACE, vec![&tenant, &name]);
     statements.push(ENSURE_SESSIONS, vec![&tenant, &sessions.names, &sessions.sealed, &sessions.times]);
     let columns = RequestColumns::new(&requests);

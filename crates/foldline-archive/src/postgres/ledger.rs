@@ -10,7 +10,7 @@ use crate::postgres::store::PostgresStore;
 use crate::store::{FactRow, FactSelection, LedgerRows};
 
 /// Columns and tables of a fact, for [`read_fact`].
-const SELECT_FACTS: &str = "SELECT s.name, s.sealed_name, l.kind, l.fingerprint, l.payload, l.at
+const SELECT_FACTS: &str = "SELECT s.name, s.sealed_name, l.kind, l.fingerprint, l.payload, l.at, s.last_at
     FROM foldline.ledger AS l LEFT JOIN foldline.session AS s ON s.tenant = l.tenant AND s.name = l.session
     WHERE l.tenant = $1";
 
@@ -53,9 +53,10 @@ impl LedgerRows for PostgresStore {
                 let (session, kind) = (to_sql_text(session), to_sql_text(kind));
                 database.query(scope, WaitLimit::Request, &sql, &[&tenant, &session, &kind, &fingerprint])?
             }
-            FactSelection::Session(session) => {
-                let sql = format!("{SELECT_FACTS} AND l.session = $2 {FACT_ORDER}");
-                database.query(scope, WaitLimit::Request, &sql, &[&tenant, &to_sql_text(session)])?
+            FactSelection::Sessions(sessions) => {
+                let sql = format!("{SELECT_FACTS} AND l.session = ANY($2) {FACT_ORDER}");
+                let sessions: Vec<_> = sessions.iter().map(|session| to_sql_text(session)).collect();
+                database.query(scope, WaitLimit::Request, &sql, &[&tenant, &sessions])?
             }
             FactSelection::All => {
                 let sql = format!("{SELECT_FACTS} {FACT_ORDER}");
@@ -73,5 +74,6 @@ fn read_fact(row: &Row) -> Result<FactRow, Error> {
         fingerprint: row.try_get(3)?,
         payload: row.try_get(4)?,
         at: row.try_get(5)?,
+        session_used_at: row.try_get(6)?,
     })
 }

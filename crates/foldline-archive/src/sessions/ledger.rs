@@ -24,6 +24,17 @@ pub struct LedgerFact {
     pub at: i64,
 }
 
+/// The ledger of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SessionLedger {
+    /// Its facts, oldest first.
+    pub facts: Vec<LedgerFact>,
+    /// Time at which the session was last used, in milliseconds since 1970; `None` if it has no facts. It may be a moment
+    /// late, because [`touch_session`](TenantArchive::touch_session) does not wait.
+    pub used_at: Option<i64>,
+}
+
 impl TenantArchive {
     /// Records a fact of this session durably and returns it. If a fact of this kind and fingerprint exists, it is kept
     /// and returned instead.
@@ -58,6 +69,7 @@ impl TenantArchive {
             fingerprint: self.cipher().fingerprint_key(&fact.fingerprint),
             payload: seal_payload(self.cipher(), &fact.fingerprint, fact.payload)?,
             at: fact.at,
+            session_used_at: None,
         };
         let (stored, is_new) = self.store_rows().insert_fact(self.namespace(), row)?;
         Ok((open_fact(self.cipher(), stored)?, is_new))
@@ -82,9 +94,35 @@ impl TenantArchive {
     ///
     /// If the archive cannot be read.
     pub fn facts(&self) -> Result<Vec<LedgerFact>, Error> {
+        Ok(self.session_ledger(None)?.facts)
+    }
+
+    /// Returns the ledger of this session, together with the facts of another one, in one read.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
+    pub fn session_ledger(&self, other: Option<&str>) -> Result<SessionLedger, Error> {
         let session = self.session_name()?.map(|name| name.key).unwrap_or_default();
-        let rows = self.store_rows().facts(self.namespace(), FactSelection::Session(&session))?;
-        rows.into_iter().map(|row| open_fact(self.cipher(), row)).collect()
+        let other = other.map(|name| self.cipher().session_name(name)).transpose()?;
+        let keys: Vec<&str> = std::iter::once(session.as_str()).chain(other.as_ref().map(|name| &*name.key)).collect();
+        let rows = self.store_rows().facts(self.namespace(), FactSelection::Sessions(&keys))?;
+        let is_own = |row: &&FactRow| row.session.as_ref().is_some_and(|name| name.key == session);
+        let used_at = rows.iter().find(is_own).and_then(|row| row.session_used_at);
+        let facts = rows.into_iter().map(|row| open_fact(self.cipher(), row)).collect::<Result<_, _>>()?;
+        Ok(SessionLedger { facts, used_at })
+    }
+
+    /// Records that this session is in use, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// If the archive is read-only.
+    pub fn touch_session(&self) -> Result<(), Error> {
+        match self.session_name()? {
+            Some(session) => self.store_rows().touch_session(self.namespace(), session, clock::now_millis()),
+            None => Ok(()),
+        }
     }
 
     /// Returns all facts of all sessions with the names of their sessions, oldest first.

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::sqlite::rows::{ensure_namespace, ensure_session, find_namespace, get_count, get_name, to_sql_int};
 use crate::sqlite::store::SqliteStore;
-use crate::store::{EventRow, JournalRows, RequestRow, SessionRow};
+use crate::store::{EventRow, JournalRows, RequestRow, SessionRow, StoredName};
 
 impl JournalRows for SqliteStore {
     fn append_request(&self, namespace: &Namespace, request: RequestRow) -> Result<(), Error> {
@@ -45,6 +45,18 @@ impl JournalRows for SqliteStore {
                         "INSERT INTO event (namespace, session, at, kind, payload) VALUES (?1, ?2, ?3, ?4, ?5)",
                     )?
                     .execute((namespace, session, event.at, event.kind, event.payload))?;
+                Ok(())
+            });
+            Ok(())
+        })
+    }
+
+    fn touch_session(&self, namespace: &Namespace, session: StoredName, at: i64) -> Result<(), Error> {
+        let namespace = namespace.clone();
+        self.read_with(|database| {
+            database.write_queue()?.enqueue(move |connection| {
+                let namespace = ensure_namespace(connection, &namespace)?;
+                ensure_session(connection, namespace, Some(&session), at)?;
                 Ok(())
             });
             Ok(())

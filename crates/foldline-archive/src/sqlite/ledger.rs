@@ -53,15 +53,23 @@ fn insert_fact(
 }
 
 fn select_facts(connection: &Connection, namespace: i64, selection: FactSelection<'_>) -> Result<Vec<FactRow>, Error> {
-    let (condition, parameters): (&str, Vec<&dyn ToSql>) = match &selection {
+    let (condition, parameters): (String, Vec<&dyn ToSql>) = match &selection {
         FactSelection::One { session, kind, fingerprint } => {
-            ("AND l.session = ?2 AND l.kind = ?3 AND l.fingerprint = ?4", vec![&namespace, session, kind, fingerprint])
+            let condition = "AND l.session = ?2 AND l.kind = ?3 AND l.fingerprint = ?4";
+            (condition.to_owned(), vec![&namespace, session, kind, fingerprint])
         }
-        FactSelection::Session(session) => ("AND l.session = ?2", vec![&namespace, session]),
-        FactSelection::All => ("", vec![&namespace]),
+        FactSelection::Sessions(sessions) => {
+            let places = (0..sessions.len()).map(|at| format!("?{}", at + 2)).collect::<Vec<_>>().join(", ");
+            let sessions = sessions.iter().map(|session| session as &dyn ToSql);
+            (
+                format!("AND l.session IN ({places})"),
+                std::iter::once(&namespace as &dyn ToSql).chain(sessions).collect(),
+            )
+        }
+        FactSelection::All => (String::new(), vec![&namespace]),
     };
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT s.name, s.sealed_name, l.kind, l.fingerprint, l.payload, l.at
+        "SELECT s.name, s.sealed_name, l.kind, l.fingerprint, l.payload, l.at, s.last_at
          FROM ledger AS l LEFT JOIN session AS s ON s.namespace = l.namespace AND s.name = l.session
          WHERE l.namespace = ?1 {condition} ORDER BY l.at, l.kind, l.fingerprint"
     ))?;
@@ -72,6 +80,7 @@ fn select_facts(connection: &Connection, namespace: i64, selection: FactSelectio
             fingerprint: row.get(3)?,
             payload: row.get(4)?,
             at: row.get(5)?,
+            session_used_at: row.get(6)?,
         })
     };
     Ok(statement.query_map(parameters.as_slice(), read)?.collect::<Result<_, _>>()?)

@@ -251,7 +251,7 @@ fn extends_previous(prepared: &PreparedRequest, before: &LiveSession) -> bool {
 /// Returns true if bytes that were sent before have changed although nothing explains it.
 fn is_unstable(prepared: &PreparedRequest, before: Option<&LiveSession>) -> bool {
     let (Some(before), Some(facts)) = (before, &prepared.facts) else { return false };
-    facts.crease.is_none()
+    !facts.has_crease_after(before.messages)
         && prepared.tight.is_none()
         && before.model == prepared.model_name
         && extends_previous(prepared, before)
@@ -267,7 +267,7 @@ fn cache_break(prepared: &PreparedRequest, before: Option<&LiveSession>, usage: 
     let facts = CacheFacts {
         read_tokens: usage.cache_read?,
         cached_before: before.cached_tokens,
-        has_crease: prepared.facts.as_ref().is_some_and(|facts| facts.crease.is_some()),
+        has_crease: prepared.facts.as_ref().is_some_and(|facts| facts.has_crease_after(before.messages)),
         is_same_model: before.model == prepared.model_name,
         extends_previous: extends_previous(prepared, before),
         elapsed: elapsed(before, now),

@@ -17,6 +17,7 @@ mod ollama;
 mod overflow;
 mod passthrough;
 mod real_clients;
+mod replicas;
 mod resending;
 mod slow_clients;
 #[path = "../../../foldline-archive/tests/it/small_disk.rs"]

@@ -153,9 +153,13 @@ impl ClientResponse {
 
 /// Starts a proxy in front of a server at `upstream`, without the other parts of a harness.
 pub(crate) async fn start_proxy(upstream: SocketAddr, settings: ProxySettings) -> SocketAddr {
+    start_archived_proxy(upstream, settings, None).await
+}
+
+async fn start_archived_proxy(upstream: SocketAddr, settings: ProxySettings, archive: Option<Archive>) -> SocketAddr {
     let base = format!("http://{upstream}").parse::<foldline_server::proxy::UpstreamUrl>().unwrap();
     let settings = ProxySettings { upstreams: Upstreams::all_at(&base), ..settings };
-    let proxy = Proxy::bind(settings, None).await.unwrap();
+    let proxy = Proxy::bind(settings, archive).await.unwrap();
     let address = proxy.address();
     tokio::spawn(proxy.run(std::future::pending()));
     address
@@ -208,6 +212,16 @@ impl ProxyHarness {
         }));
         let client = Pool::builder(TokioExecutor::new()).build_http();
         Self { proxy: address, upstream, received, violations, client, stop: Some(stop), stopped: Some(stopped) }
+    }
+
+    /// Starts another proxy in front of the same upstream; it ends with the test.
+    pub(crate) async fn add_replica(&self, settings: ProxySettings, archive: Archive) -> SocketAddr {
+        start_archived_proxy(self.upstream, settings, Some(archive)).await
+    }
+
+    /// Sends further requests to another proxy.
+    pub(crate) fn switch_to(&mut self, proxy: SocketAddr) {
+        self.proxy = proxy;
     }
 
     pub(crate) fn received(&self) -> Vec<ReceivedRequest> {

@@ -4,6 +4,7 @@
 //! so that the model sees the conversation that it had.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::Error;
@@ -88,6 +89,8 @@ pub(crate) struct IdentifiedSession {
     pub(crate) name: String,
     pub(crate) prefixes: PrefixHashes,
     pub(crate) facts: Arc<SessionFacts>,
+    /// Time since the provider received the conversation; `None` if it is not known.
+    pub(crate) idle_time: Option<Duration>,
     /// The archive of the session.
     pub(crate) archive: Option<TenantArchive>,
     /// Originals folded in the history of a stored response, if the request continues one.
@@ -105,13 +108,19 @@ impl IdentifiedSession {
         let prefixes = PrefixHashes::for_request(&scope, client);
         let facts = state.sessions.facts(&prefixes, tenant_archive);
         let name = job.session.clone().unwrap_or_else(|| session_name(prefixes.root()));
+        // A later round of a response follows at once, and its facts are in memory.
+        let is_turn = job.history == HistoryView::Client;
+        if is_turn && facts.refresh(&prefixes, job.session.as_deref()) {
+            state.pins.refresh(job.tenant.key, &name, facts.recorded_pins());
+        }
+        let idle_time = is_turn.then(|| facts.idle_time(&prefixes)).flatten();
         let archive = tenant_archive.map(|archive| archive.in_session(name.clone()));
         let continued = continues.map(|_| facts.handles(prefixes.full()));
         let restored = match job.history {
             HistoryView::Client => restored_body(client, &facts.known(&prefixes, ProviderCache::Warm).hidden_rounds),
             HistoryView::Model => None,
         };
-        Self { owner, model_name, name, prefixes, facts, archive, continued, restored }
+        Self { owner, model_name, name, prefixes, facts, idle_time, archive, continued, restored }
     }
 
     pub(crate) fn scope(&self) -> [&str; 2] {
@@ -128,8 +137,13 @@ pub(crate) struct HiddenRoundsLog {
 
 impl HiddenRoundsLog {
     /// Records the hidden rounds of a response. They are on disk when this returns.
-    pub(crate) fn record_rounds(&self, rounds: Vec<HiddenRound>) {
+    pub(crate) fn record_rounds(&self, rounds: &[HiddenRound]) {
         self.facts.record_hidden_rounds(self.prefix, rounds);
+    }
+
+    /// Records that all facts of the response are recorded.
+    pub(crate) fn note_answered(&self) {
+        self.facts.note_answered(self.prefix);
     }
 
     /// Records the originals that a model may unfold after a response that the provider stores: a request that

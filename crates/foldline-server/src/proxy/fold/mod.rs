@@ -3,7 +3,9 @@
 pub(crate) mod archive_writer;
 pub(crate) mod fold_events;
 pub(crate) mod job;
+pub(crate) mod known_requests;
 pub(crate) mod parallel_count;
+pub(crate) mod prefix_facts;
 pub(crate) mod prefix_id;
 pub(crate) mod prepare;
 pub(crate) mod prepared;

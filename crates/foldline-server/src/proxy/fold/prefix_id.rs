@@ -18,6 +18,8 @@ pub(crate) struct PrefixHashes {
     hashes: Vec<u128>,
     /// Number of messages up to and including the first user message.
     root_len: usize,
+    /// Number of messages of the request before, which the last assistant turn answers.
+    previous_len: Option<usize>,
     /// The tenant. The hashes are fast and not secure: another tenant could make a conversation with the same ones.
     owner: u128,
 }
@@ -35,7 +37,9 @@ impl PrefixHashes {
             hashes.push(hasher.hasher.digest128());
         }
         let first = messages.iter().position(|message| message.role == Role::User);
-        Self { hashes, root_len: first.map_or(messages.len(), |at| at + 1), owner: owner(scope) }
+        let root_len = first.map_or(messages.len(), |at| at + 1);
+        let previous_len = conversation.request_points().into_iter().rev().find(|&at| at < messages.len());
+        Self { hashes, root_len, previous_len, owner: owner(scope) }
     }
 
     /// Hashes the conversation of a request, or the id of the stored response that it continues.
@@ -50,7 +54,7 @@ impl PrefixHashes {
     pub(crate) fn for_response_id(scope: &[&str], id: &str) -> Self {
         let mut hasher = PrefixHasher::default();
         scope.iter().chain(&["answer", id]).for_each(|text| hasher.write(text));
-        Self { hashes: vec![hasher.hasher.digest128()], root_len: 0, owner: owner(scope) }
+        Self { hashes: vec![hasher.hasher.digest128()], root_len: 0, previous_len: None, owner: owner(scope) }
     }
 
     #[cfg(test)]
@@ -76,6 +80,11 @@ impl PrefixHashes {
     /// Returns the hash of all messages.
     pub(crate) fn full(&self) -> u128 {
         self.hashes[self.len()]
+    }
+
+    /// Returns the hash of the messages of the request before; `None` if there is none.
+    pub(crate) fn previous_request(&self) -> Option<u128> {
+        self.previous_len.map(|messages| self.hashes[messages])
     }
 
     /// Returns the lengths and hashes of all prefixes, longest first.

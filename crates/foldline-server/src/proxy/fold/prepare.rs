@@ -100,6 +100,9 @@ fn prepare_blocking(
         Some(window) if job.is_folding() => request.with_load_window(window),
         _ => request,
     };
+    if job.purpose == EndpointPurpose::Turn && job.history == HistoryView::Client {
+        session.facts.note_sent(session.prefixes.full(), !request.has_injected_tool());
+    }
     let model = state.models.get(job.tenant.key, job.family, &session.model_name);
     model.set_requested_window(request.load_window());
     let mut inputs = FoldInputs {
@@ -256,9 +259,9 @@ impl FoldInputs<'_> {
         let Self { request, prefixes, model, .. } = self;
         let facts = &self.session.facts;
         let cached = state.sessions.take(prefixes);
-        let is_cold =
-            cached.as_ref().is_some_and(|cached| model.prices.cache_ttl.is_some_and(|ttl| cached.age() > ttl));
+        let is_cold = self.session.idle_time.zip(model.prices.cache_ttl).is_some_and(|(idle, ttl)| idle > ttl);
         let known = facts.known(prefixes, if is_cold { ProviderCache::Cold } else { ProviderCache::Warm });
+        let cached = cached.filter(|cached| cached.follows_from(&known.ledger));
         let budget = self.choose_budget(state, &known, refold);
         // A failure is remembered for its budget; with another one everything is decided again.
         let mut cached =
@@ -272,7 +275,9 @@ impl FoldInputs<'_> {
             state.sessions.insert(prefixes, cached);
             return Err(error);
         }
-        let mut known = self.adopt_facts(state, is_open);
+        let known = self.adopt_facts(state, is_open);
+        let mut ledger = known.ledger.clone();
+        ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
         let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget.tokens).with_rules(&self.profile);
         options.policy = state.settings.policy.clone();
         options.cancel = cancel.clone();
@@ -288,9 +293,8 @@ impl FoldInputs<'_> {
         let store = writer.as_ref().map(|writer| writer as &dyn OriginalStore);
         let events = RefCell::new(Vec::new());
         let on_event = |event: FoldEvent| events.borrow_mut().push(event);
-        known.ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
         let is_retry = matches!(refold, Some(Refold::WithBudget(_)));
-        let applied = apply_with_state(&mut fold_state, request, &options, &known.ledger, store, &on_event);
+        let applied = apply_with_state(&mut fold_state, request, &options, &ledger, store, &on_event);
         let crease = applied.as_ref().ok().and_then(|applied| self.new_crease(applied, is_open));
         record_events(&state.metrics, self.recorded_session(), &events.take(), crease.as_ref());
         let mut applied = match applied {
@@ -298,7 +302,7 @@ impl FoldInputs<'_> {
             Err(error) => {
                 if is_too_large(&error) && !is_retry {
                     let failure = FoldFailure { budget: budget.tokens, error: error.clone() };
-                    state.sessions.insert(prefixes, CachedState::failed(fold_state, stored, failure));
+                    state.sessions.insert(prefixes, CachedState::failed(fold_state, stored, &known.ledger, failure));
                 }
                 return Err(error);
             }
@@ -318,7 +322,7 @@ impl FoldInputs<'_> {
             let (facts, prefixes) = (facts.clone(), prefixes.clone());
             prepared.tight = Some(Arc::new(TightBudget { facts, prefixes, tokens: budget.tokens }));
         } else if let Some(fold_state) = applied.into_state() {
-            state.sessions.insert(prefixes, CachedState::new(fold_state, stored));
+            state.sessions.insert(prefixes, CachedState::new(fold_state, stored, &ledger));
         }
         Ok(prepared)
     }

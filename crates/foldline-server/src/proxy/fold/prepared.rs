@@ -66,6 +66,8 @@ impl PreparedRequest {
     pub(crate) fn stored_response_log(&self, state: &AppState, id: &str) -> HiddenRoundsLog {
         let prefixes = PrefixHashes::for_response_id(&[&self.job.owner(), &self.model_name], id);
         let facts = state.sessions.facts(&prefixes, self.job.archive());
+        // Only the proxy that received a response records facts about it.
+        facts.skip_reading();
         HiddenRoundsLog { facts, prefix: prefixes.full() }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct RequestFacts {
     pub(crate) prefixes: PrefixHashes,
     /// Crease that was made for this request.
     pub(crate) crease: Option<Crease>,
+    /// Request point of the newest crease.
+    newest_crease: Option<usize>,
     pub(crate) folds: Vec<FoldRecord>,
     /// Declared tools if they have changed, and their hash.
     pub(crate) tools: Vec<ToolWeight>,
@@ -86,6 +88,7 @@ impl RequestFacts {
             title: if known.is_new { title(messages) } else { None },
             prefixes: prefixes.clone(),
             crease: crease.cloned(),
+            newest_crease: applied.creases().last().map(|crease| crease.request_point),
             folds: if has_new_folds && limits.is_folded { fold_records(applied) } else { Vec::new() },
             tools,
             tools_hash,
@@ -93,6 +96,13 @@ impl RequestFacts {
             window: window_parts(request, applied, limits),
             body: BodyFingerprint::for_body(body, request),
         }
+    }
+}
+
+impl RequestFacts {
+    /// Returns true if there was a crease after a request with this many messages, of this proxy or another.
+    pub(crate) fn has_crease_after(&self, messages: usize) -> bool {
+        self.crease.is_some() || self.newest_crease.is_some_and(|point| point > messages)
     }
 }
 

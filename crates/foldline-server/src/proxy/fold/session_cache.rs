@@ -4,10 +4,9 @@
 //! and facts are read from the archive's ledger. Both are bounded, and no lock is held during computation.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use foldline::tokens::Tokens;
-use foldline::{Error, FoldState};
+use foldline::{Error, FoldState, Ledger};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::StoredHandles;
@@ -56,7 +55,8 @@ pub(crate) struct CachedState {
     pub(crate) stored: StoredHandles,
     /// Set if the conversation could not be folded after these messages.
     pub(crate) failure: Option<FoldFailure>,
-    cached_at: Instant,
+    /// Facts on which its decisions depend.
+    ledger: Ledger,
 }
 
 /// A conversation that could not be folded to a budget.
@@ -67,18 +67,32 @@ pub(crate) struct FoldFailure {
 }
 
 impl CachedState {
-    pub(crate) fn new(state: FoldState, stored: StoredHandles) -> Self {
-        Self { state, stored, failure: None, cached_at: Instant::now() }
+    /// Returns a state that was computed with this ledger.
+    pub(crate) fn new(state: FoldState, stored: StoredHandles, ledger: &Ledger) -> Self {
+        let ledger = ledger_until(ledger, state.len());
+        Self { state, stored, failure: None, ledger }
     }
 
     /// Returns the state of a conversation that could not be folded, so that it is not planned from the start again.
-    pub(crate) fn failed(state: FoldState, stored: StoredHandles, failure: FoldFailure) -> Self {
-        Self { failure: Some(failure), ..Self::new(state, stored) }
+    pub(crate) fn failed(state: FoldState, stored: StoredHandles, ledger: &Ledger, failure: FoldFailure) -> Self {
+        Self { failure: Some(failure), ..Self::new(state, stored, ledger) }
     }
 
-    /// Returns the time since the conversation was last sent.
-    pub(crate) fn age(&self) -> Duration {
-        self.cached_at.elapsed()
+    /// Returns true if the state's decisions follow from this ledger. They do not if another proxy recorded facts about
+    /// the same messages.
+    pub(crate) fn follows_from(&self, ledger: &Ledger) -> bool {
+        ledger_until(ledger, self.state.len()) == self.ledger
+    }
+}
+
+/// Returns the facts on which the decisions up to this request point depend.
+fn ledger_until(ledger: &Ledger, point: usize) -> Ledger {
+    Ledger {
+        cold_points: ledger.cold_points.range(..=point).copied().collect(),
+        budgets: ledger.budgets.range(..=point).map(|(&at, &budget)| (at, budget)).collect(),
+        // A summary is used after the request at which it is known.
+        summaries: ledger.summaries.range(..point).map(|(&at, summary)| (at, summary.clone())).collect(),
+        pins: ledger.pins.range(..=point).map(|(&at, pins)| (at, pins.clone())).collect(),
     }
 }
 
@@ -109,23 +123,16 @@ impl SessionCache {
         self.shard(prefixes).states.insert(prefixes.full(), state, self.shard_capacity);
     }
 
-    /// Returns the facts of a conversation; reads them from the archive's ledger if they are not cached.
+    /// Returns the facts of a conversation. If they are not cached, they were not read from the archive's ledger yet.
     pub(crate) fn facts(&self, prefixes: &PrefixHashes, archive: Option<&TenantArchive>) -> Arc<SessionFacts> {
         let root = prefixes.root();
-        let cached = |shard: &mut CacheShard| shard.facts.get(root).and_then(|facts| facts.for_owner(prefixes));
-        if let Some(facts) = cached(&mut self.shard(prefixes)) {
+        let mut shard = self.shard(prefixes);
+        if let Some(facts) = shard.facts.get(root).and_then(|facts| facts.for_owner(prefixes)) {
             return facts;
         }
-        let facts = Arc::new(SessionFacts::load(archive.map(|archive| archive.in_session(session_name(root)))));
-        let mut shard = self.shard(prefixes);
-        // A concurrent request may have recorded something already.
-        match cached(&mut shard) {
-            Some(others) => others,
-            None => {
-                shard.facts.insert(root, OwnedEntry::new(prefixes, facts.clone()), self.shard_capacity);
-                facts
-            }
-        }
+        let facts = Arc::new(SessionFacts::new(archive.map(|archive| archive.in_session(session_name(root)))));
+        shard.facts.insert(root, OwnedEntry::new(prefixes, facts.clone()), self.shard_capacity);
+        facts
     }
 }
 
@@ -140,7 +147,7 @@ mod tests {
     }
 
     fn cached_state() -> CachedState {
-        CachedState::new(FoldState::default(), StoredHandles::default())
+        CachedState::new(FoldState::default(), StoredHandles::default(), &Ledger::default())
     }
 
     #[test]

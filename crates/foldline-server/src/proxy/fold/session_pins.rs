@@ -9,7 +9,7 @@ use foldline::engine::PinPatterns;
 use foldline_archive::TenantArchive;
 
 use crate::activity::now_millis;
-use crate::proxy::fold::session_facts::{SESSION_PINS_KIND, newest_pins};
+use crate::proxy::fold::prefix_facts::{SESSION_PINS_KIND, newest_pins};
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
 
@@ -34,6 +34,11 @@ impl SessionPins {
         let pins = Arc::new(read());
         // A change in the meantime counts.
         self.cached().get_or_insert_with(key, self.capacity, || pins).clone()
+    }
+
+    /// Replaces the cached pins of a session by those that were read from the archive.
+    pub(crate) fn refresh(&self, tenant: TenantKey, session: &str, pins: PinPatterns) {
+        self.cached().insert(session_key(tenant, session), Arc::new(pins), self.capacity);
     }
 
     /// Sets the pins of a session. They replace the ones before.

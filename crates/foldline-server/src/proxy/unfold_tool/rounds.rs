@@ -410,6 +410,7 @@ impl UnfoldRounds {
             self.hidden_rounds.push(mixed.mixed_hidden_round(&answers.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         if self.hidden_rounds.is_empty() && stored_id.is_none() {
+            self.recorder.note_answered();
             return;
         }
         let (state, rounds, prepared) = (self.state.clone(), self.hidden_rounds.clone(), self.prepared.clone());
@@ -420,12 +421,13 @@ impl UnfoldRounds {
                 let stored_response = prepared.stored_response_log(&state, id);
                 stored_response.record_handles(&prepared.stored);
                 if is_mixed {
-                    stored_response.record_rounds(rounds.clone());
+                    stored_response.record_rounds(&rounds);
                 }
             }
             if !rounds.is_empty() {
-                recorder.record_rounds(rounds);
+                recorder.record_rounds(&rounds);
             }
+            recorder.note_answered();
         })
         .await;
         if recorded.is_err() {
