@@ -218,3 +218,45 @@ fn prune_and_verify_act_on_the_chosen_namespace() {
     let output = run_foldline(folder, &["archive", "prune", "--unused-for", "0d", "--namespace", "team"]);
     assert!(output.status.success() && output.stderr.is_empty());
 }
+
+/// A file is moved into PostgreSQL by two runs, the first of which copies everything; then data is held and deleted.
+#[cfg(feature = "postgres")]
+#[test]
+fn file_is_migrated_to_postgres_and_held() {
+    let Ok(url) = std::env::var("TEST_POSTGRES_URL") else {
+        println!("skipped: needs a PostgreSQL server, see `cargo xtask postgres`");
+        return;
+    };
+    let database = foldline_archive::postgres_testing::TestDatabase::create(&url);
+    let folder = archive_folder();
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    let tenant = archive.tenant(&Namespace::new("token-alice").unwrap()).in_session("s-1");
+    tenant.store(&[original("held text\n")]).unwrap();
+    tenant.record_fact("cold_cache", b"f", b"").unwrap();
+    drop((tenant, archive));
+    let (folder, url) = (folder.path(), database.url());
+    let handle = Handle::for_content(LOG_TEXT.as_bytes());
+    let migrate = ["archive", "migrate", "--from", &*folder.join("archive.db").to_string_lossy(), "--to", &url]
+        .map(str::to_owned);
+    let migrate: Vec<&str> = migrate.iter().map(String::as_str).collect();
+    assert!(stdout_of(folder, &migrate).starts_with("copied 2 originals and 1 facts to postgres://"));
+    let again = stdout_of(folder, &migrate);
+    assert!(
+        again.starts_with("copied 0 originals and 0 facts") && again.contains("2 originals were already"),
+        "{again}"
+    );
+    assert_eq!(stdout_of(folder, &["unfold", handle.as_str(), "--archive", &url]), LOG_TEXT);
+
+    let held = |arguments: &[&str]| {
+        stdout_of(folder, &[&["archive", "hold", "--archive", &url, "--namespace", "token-alice"], arguments].concat())
+    };
+    assert_eq!(held(&["--session", "s-1", "--set", "case 17"]), "");
+    let holds = held(&[]);
+    assert!(holds.starts_with("s-1 ") && holds.contains("case 17"), "{holds}");
+    let delete = ["archive", "delete", "--archive", &url, "--namespace", "token-alice", "--session", "s-1"];
+    assert_ne!(failure_of(folder, &delete).0, 0);
+    assert_eq!(held(&["--session", "s-1", "--release"]), "");
+    assert!(stdout_of(folder, &delete).starts_with("deleted 1 originals"));
+    let (code, message) = failure_of(folder, &["archive", "hold", "--set", "case 18"]);
+    assert!(code != 0 && message.contains("PostgreSQL"), "{message}");
+}

@@ -18,7 +18,7 @@ use crate::settings::archive::ArchiveSettings;
 use crate::settings::flags::{ArchiveGroups, SettingFlags};
 use crate::units::{AgeArg, SizeArg, format_age, format_bytes};
 
-/// Maintain the archive: statistics, retention, deletion, verification, export and import
+/// Maintain the archive: statistics, retention, deletion, legal holds, verification, export, import and migration
 #[derive(Args)]
 pub(crate) struct ArchiveCommand {
     #[command(subcommand)]
@@ -33,6 +33,8 @@ enum ArchiveTask {
     Verify(VerifyTask),
     Export(ExportTask),
     Import(ImportTask),
+    Migrate(MigrateTask),
+    Hold(HoldTask),
 }
 
 impl ArchiveCommand {
@@ -44,6 +46,8 @@ impl ArchiveCommand {
             ArchiveTask::Verify(it) => it.run(),
             ArchiveTask::Export(it) => it.run(),
             ArchiveTask::Import(it) => it.run(),
+            ArchiveTask::Migrate(it) => it.run(),
+            ArchiveTask::Hold(it) => it.run(),
         }
     }
 }
@@ -345,6 +349,99 @@ impl ImportTask {
             format_number(imported.rejected)
         ))?;
         Ok(if imported.rejected > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+/// Copy all namespaces of an archive into an archive in PostgreSQL
+///
+/// The target must be empty, or the copy of an earlier run: what it has already is not written again, so an interrupted
+/// migration is continued by running it again. Every original is read back from the target. Requests and events, which
+/// only inform people, are not copied. Both archives have the same key. Exit code 1 if an original could not be copied.
+#[derive(Args)]
+struct MigrateTask {
+    /// The archive to copy: the path of a file, or a URL.
+    #[arg(long, value_name = "ARCHIVE")]
+    from: PathBuf,
+
+    /// The URL of the target. If it has a password, set the variable FOLDLINE_ARCHIVE instead, which is the default.
+    #[arg(long, value_name = "URL")]
+    to: Option<PathBuf>,
+
+    #[command(flatten)]
+    settings: SettingFlags<ArchiveGroups>,
+}
+
+impl MigrateTask {
+    fn run(self) -> Result<ExitCode> {
+        let target = ArchiveSettings::resolve(&self.settings.load()?)?;
+        let target = match self.to {
+            Some(to) => target.at(to),
+            None => target,
+        };
+        let source = target.at(self.from).open(AccessMode::ReadOnly)?;
+        let bar = progress_bar();
+        let migrated = source.migrate_to(&target.open(AccessMode::ReadWrite)?, |at| update_progress(&bar, at))?;
+        bar.finish_and_clear();
+        for handle in &migrated.failed {
+            report(&format!("foldline: {handle} was not copied: the target has another text with this handle"));
+        }
+        if migrated.damaged > 0 {
+            report(&format!("foldline: {} damaged originals were skipped", format_number(migrated.damaged)));
+        }
+        print_stdout(&format!(
+            "copied {} originals and {} facts to {}; {} originals were already there\n",
+            format_number(migrated.added),
+            format_number(migrated.facts),
+            target.location(),
+            format_number(migrated.existing)
+        ))?;
+        let is_complete = migrated.failed.is_empty() && migrated.damaged == 0;
+        Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Show, set or release legal holds: held data is neither expired nor deleted
+///
+/// Applies to the namespace of --namespace, or to one of its sessions. Needs an archive in PostgreSQL.
+#[derive(Args)]
+struct HoldTask {
+    /// Hold the data, for this reason.
+    #[arg(long, value_name = "REASON", conflicts_with = "release")]
+    set: Option<String>,
+
+    /// Release the hold.
+    #[arg(long)]
+    release: bool,
+
+    /// The session; without it the whole namespace.
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
+
+    #[command(flatten)]
+    settings: SettingFlags<ArchiveGroups>,
+}
+
+impl HoldTask {
+    fn run(self) -> Result<ExitCode> {
+        let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
+        let session = self.session.as_deref();
+        match self.set {
+            Some(reason) => settings.open_existing()?.tenant(&settings.namespace).set_hold(session, &reason)?,
+            None if self.release => {
+                let tenant = settings.open_existing()?.tenant(&settings.namespace);
+                if !tenant.release_hold(session)? {
+                    report("foldline: there is no such hold; `foldline archive hold` shows all holds");
+                    return Ok(ExitCode::FAILURE);
+                }
+            }
+            None => {
+                for hold in settings.open_tenant()?.holds()? {
+                    let session = hold.session.as_deref().map_or("all sessions".into(), plain);
+                    print_stdout(&format!("{session}  {}  {}\n", format_age(hold.at), plain(&hold.reason)))?;
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

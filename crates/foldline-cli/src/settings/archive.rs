@@ -62,6 +62,11 @@ impl ArchiveSettings {
         Ok(Self { path, namespace: namespace(layers)?, has_chosen_namespace, key })
     }
 
+    /// Returns the settings of another archive with the same key and namespace.
+    pub(crate) fn at(&self, path: PathBuf) -> Self {
+        Self { path, namespace: self.namespace.clone(), key: self.key.clone(), ..*self }
+    }
+
     /// Opens the archive.
     pub(crate) fn open(&self, access: AccessMode) -> Result<Archive, foldline_archive::Error> {
         Archive::open_with(&self.path, ArchiveOptions { key: self.key.clone(), access })
