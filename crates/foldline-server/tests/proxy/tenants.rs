@@ -152,7 +152,7 @@ async fn token_named_default_never_shares_with_unnamed_tokens() {
         let tokens = AccessToken::parse_list(tokens).unwrap();
         Proxy::bind(ProxySettings { tokens, tenancy: Some(tenancy), ..small_window_settings() }, None)
     };
-    let error = bind("default = t-a\nt-b", Tenancy::Token).await.err().expect("refused").to_string();
+    let error = bind("default = t-a\nt-b", Tenancy::Token).await.expect_err("refused").to_string();
     assert!(error.contains("token named default"), "{error}");
     assert!(bind("default = t-a\nbob = t-b", Tenancy::Token).await.is_ok());
     assert!(bind("default = t-a\nt-b", Tenancy::Credential).await.is_ok(), "separate tenants by API keys");
