@@ -13,7 +13,7 @@ const MAX_KNOWN_REQUESTS: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct KnownRequests {
     newest: VecDeque<KnownRequest>,
-    /// True if the ledger was read, or nobody else writes it.
+    /// True if the ledger was read, or no other proxy writes it.
     pub(crate) is_read: bool,
 }
 

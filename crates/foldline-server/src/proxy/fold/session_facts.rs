@@ -150,7 +150,7 @@ impl SessionFacts {
         true
     }
 
-    /// Records that nobody else writes the ledger of this session, so that it need not be read.
+    /// Records that no other proxy writes the ledger of this session, so that it need not be read.
     pub(crate) fn skip_reading(&self) {
         lock(&self.requests).is_read = true;
     }
