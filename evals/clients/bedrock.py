@@ -2,6 +2,8 @@
 
     python bedrock.py PYTHON FOLDLINE [TURNS [WINDOW]]       PYTHON has boto3 and anthropic[bedrock] installed
 
+Not run yet: the proxy tests in crates/foldline-server/tests/proxy/bedrock.rs cover the same paths without the real clients.
+
 The server checks every request as Bedrock does: an API key and no signature, alternating roles, a result for every call in
 the next user message, no blank text, declared tools. Its streams are binary messages with checksums, which the clients
 verify. Each row of the table is one session:
