@@ -43,11 +43,11 @@ fn stop_info(raw: &str) -> StopInfo {
 /// State of a stream: the blocks so far, by their index.
 #[derive(Clone, Debug, Default)]
 struct ConverseStream {
-    blocks: BTreeMap<u64, StreamedBlock>,
+    blocks: BTreeMap<u64, ConverseBlock>,
 }
 
 #[derive(Clone, Debug)]
-enum StreamedBlock {
+enum ConverseBlock {
     Text(String),
     ToolUse {
         number: usize,
@@ -81,7 +81,7 @@ impl StreamParser for ConverseStream {
             "contentBlockStart" => self.open_block(at, data, builder, out),
             "contentBlockDelta" => self.read_delta(at, data, builder, out),
             "contentBlockStop" => {
-                if let Some(StreamedBlock::ToolUse { number, .. }) = self.blocks.get(&at.index) {
+                if let Some(ConverseBlock::ToolUse { number, .. }) = self.blocks.get(&at.index) {
                     out.push(StreamEvent::ToolCallClosed { at, call: *number });
                 }
             }
@@ -98,12 +98,12 @@ impl StreamParser for ConverseStream {
     }
 
     fn turn_json(&self) -> Vec<String> {
-        let blocks: Vec<String> = self.blocks.values().filter_map(StreamedBlock::to_json).collect();
+        let blocks: Vec<String> = self.blocks.values().filter_map(ConverseBlock::to_json).collect();
         vec![format!(r#"{{"role":"assistant","content":{}}}"#, json_array(blocks.iter().map(String::as_str)))]
     }
 
     fn into_parts(self: Box<Self>) -> Vec<Part<'static>> {
-        let blocks = self.blocks.values().filter_map(StreamedBlock::to_json);
+        let blocks = self.blocks.values().filter_map(ConverseBlock::to_json);
         let read = |block: &JsonObject<'_>| vec![response_block(block).into_owned()];
         blocks.flat_map(|json| parse_owned_parts(&json, read)).collect()
     }
@@ -124,7 +124,7 @@ impl ConverseStream {
         let start = data.object("start");
         let Some(call) = start.as_ref().and_then(|start| start.object("toolUse")) else {
             let kind = start.and_then(|start| start.fields().first().map(|field| field.key.to_string()));
-            self.blocks.insert(at.index, StreamedBlock::Other);
+            self.blocks.insert(at.index, ConverseBlock::Other);
             return out.push(StreamEvent::Other { at: Some(at), kind: kind.unwrap_or_default() });
         };
         let id = call.string("toolUseId").unwrap_or_default().into_owned();
@@ -132,7 +132,7 @@ impl ConverseStream {
         let number = builder.next_call_number();
         if builder.try_reserve(id.len() + name.len()) {
             let (id, name) = (id.clone(), name.clone());
-            self.blocks.insert(at.index, StreamedBlock::ToolUse { number, id, name, input: String::new() });
+            self.blocks.insert(at.index, ConverseBlock::ToolUse { number, id, name, input: String::new() });
         }
         out.push(StreamEvent::ToolCallOpened { at, call: number, id, name });
     }
@@ -146,14 +146,14 @@ impl ConverseStream {
     ) {
         let Some(delta) = data.object("delta") else { return };
         if let Some(text) = delta.string("text") {
-            let block = self.blocks.entry(at.index).or_insert_with(|| StreamedBlock::Text(String::new()));
-            if let StreamedBlock::Text(kept) = block {
+            let block = self.blocks.entry(at.index).or_insert_with(|| ConverseBlock::Text(String::new()));
+            if let ConverseBlock::Text(kept) = block {
                 builder.append_text(kept, &text);
             }
             return out.push(StreamEvent::TextDelta { at, text: text.into_owned() });
         }
         if let Some(piece) = delta.object("toolUse").and_then(|call| call.string("input")) {
-            if let Some(StreamedBlock::ToolUse { number, input, .. }) = self.blocks.get_mut(&at.index) {
+            if let Some(ConverseBlock::ToolUse { number, input, .. }) = self.blocks.get_mut(&at.index) {
                 builder.append_text(input, &piece);
                 out.push(StreamEvent::ToolCallDelta { at, call: *number, arguments: piece.into_owned() });
             }
@@ -162,7 +162,7 @@ impl ConverseStream {
         if let Some(reasoning) = delta.object("reasoningContent") {
             return self.read_reasoning(at, &reasoning, builder, out);
         }
-        self.blocks.entry(at.index).or_insert(StreamedBlock::Other);
+        self.blocks.entry(at.index).or_insert(ConverseBlock::Other);
         let kind = delta.fields().first().map(|field| field.key.to_string()).unwrap_or_default();
         out.push(StreamEvent::Other { at: Some(at), kind });
     }
@@ -175,14 +175,14 @@ impl ConverseStream {
         out: &mut Vec<StreamEvent>,
     ) {
         if let Some(data) = delta.string("redactedContent") {
-            let block = self.blocks.entry(at.index).or_insert_with(|| StreamedBlock::Redacted(String::new()));
-            if let StreamedBlock::Redacted(kept) = block {
+            let block = self.blocks.entry(at.index).or_insert_with(|| ConverseBlock::Redacted(String::new()));
+            if let ConverseBlock::Redacted(kept) = block {
                 builder.append_text(kept, &data);
             }
             return out.push(StreamEvent::ReasoningSignature { at, signature: data.into_owned() });
         }
-        let empty = || StreamedBlock::Reasoning { text: String::new(), signature: String::new() };
-        let StreamedBlock::Reasoning { text: kept_text, signature: kept_signature } =
+        let empty = || ConverseBlock::Reasoning { text: String::new(), signature: String::new() };
+        let ConverseBlock::Reasoning { text: kept_text, signature: kept_signature } =
             self.blocks.entry(at.index).or_insert_with(empty)
         else {
             return;
@@ -198,12 +198,12 @@ impl ConverseStream {
     }
 }
 
-impl StreamedBlock {
+impl ConverseBlock {
     /// Returns the block as in a message; `None` if it is not known.
     fn to_json(&self) -> Option<String> {
         Some(match self {
-            StreamedBlock::Text(text) => format!(r#"{{"text":{}}}"#, quoted(text)),
-            StreamedBlock::ToolUse { id, name, input, .. } => {
+            ConverseBlock::Text(text) => format!(r#"{{"text":{}}}"#, quoted(text)),
+            ConverseBlock::ToolUse { id, name, input, .. } => {
                 let input = if input.trim().is_empty() { "{}" } else { input };
                 // Truncated arguments are kept as a text, so that the rest is valid.
                 let input = match serde_json::from_str::<serde::de::IgnoredAny>(input) {
@@ -213,17 +213,17 @@ impl StreamedBlock {
                 let (id, name) = (quoted(id), quoted(name));
                 format!(r#"{{"toolUse":{{"toolUseId":{id},"name":{name},"input":{input}}}}}"#)
             }
-            StreamedBlock::Reasoning { text, signature } => {
+            ConverseBlock::Reasoning { text, signature } => {
                 let signature = match signature.as_str() {
                     "" => String::new(),
                     signature => format!(r#","signature":{}"#, quoted(signature)),
                 };
                 format!(r#"{{"reasoningContent":{{"reasoningText":{{"text":{}{signature}}}}}}}"#, quoted(text))
             }
-            StreamedBlock::Redacted(data) => {
+            ConverseBlock::Redacted(data) => {
                 format!(r#"{{"reasoningContent":{{"redactedContent":{}}}}}"#, quoted(data))
             }
-            StreamedBlock::Other => return None,
+            ConverseBlock::Other => return None,
         })
     }
 }
