@@ -133,6 +133,17 @@ def cline(provider, model):
     return commands
 
 
+def gemini(env):
+    """Gemini CLI. Without a sign-in method in its settings it refuses a base URL."""
+    env.write(".gemini/settings.json", GEMINI_SETTINGS)
+    env.variables.update(GOOGLE_GEMINI_BASE_URL=env.base, GEMINI_API_KEY="fake")
+    return [[env.npm("gemini", "gemini"), *GEMINI_FLAGS, "-p", TASK]]
+
+
+GEMINI_SETTINGS = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+GEMINI_FLAGS = ["--skip-trust", "--model", "gemini-3-pro-preview"]
+
+
 def mini(env):
     """mini-swe-agent, with the configuration that it ships for Chat Completions with tools."""
     env.variables.update(

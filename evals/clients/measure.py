@@ -6,7 +6,7 @@ import re
 
 from sdk import TASK
 
-LISTS = {"/chat/completions": "messages", "/responses": "input", "/messages": "messages"}
+LISTS = {"/chat/completions": "messages", "/responses": "input", "/messages": "messages", ":generateContent": "contents"}
 SUBTASK = re.compile(r"Subtask (\d)")
 # Share of the room for a prompt up to which new results must arrive whole; the rest is for the error of the estimate.
 FIT_RATIO = 0.85
@@ -15,6 +15,8 @@ FIT_RATIO = 0.85
 def api(path):
     """Returns the API of a path, for base URLs with and without /v1; none for other paths."""
     path = path.removeprefix("/v1")
+    if path.endswith((":generateContent", ":streamGenerateContent")):
+        return ":generateContent"
     return path if path in LISTS else None
 
 
@@ -28,23 +30,37 @@ class Body:
         answers = [at for at, it in enumerate(self.list) if by_model(it)]
         self.task = self.list[: answers[0]] if answers else self.list
         self.new = self.list[answers[-1] + 1 :] if answers else []
+        self.name_results()
         self.has_tools = bool(self.json.get("tools"))
         self.continues_thread = (self.json.get("thread") or {}).get("type") == "continue"
 
+    def name_results(self):
+        """Adds the ids of their calls to results of Gemini that lack them: results are in the order of the calls."""
+        calls = []
+        for it in self.list:
+            parts = it.get("parts") or []
+            results = [part["functionResponse"] for part in parts if "functionResponse" in part]
+            for call, result in zip(calls, results):
+                result.setdefault("id", call.get("id"))
+            calls = [part["functionCall"] for part in parts if "functionCall" in part]
+
     def conversation(self):
         """Returns the name of the conversation: that of a sub-agent, or `main`."""
-        found = [SUBTASK.match(text.strip()) for it in self.task for text in texts(it.get("content"))]
+        found = [SUBTASK.match(text.strip()) for it in self.task for text in texts(content(it))]
         return "".join("subtask " + it[1] for it in found if it)[-9:] or "main"
 
     def elements(self, stored=()):
         """Returns the messages as a prompt cache compares them: without fields that it does not see, text as one part.
         A reference is the item that it refers to, if `stored` has it."""
-        head = [self.json.get("system") or self.json.get("instructions"), self.json.get("tools")]
+        head = [self.instructions(), self.json.get("tools")]
         if isinstance(head[0], list):
             # Claude Code sends facts about the request in a block that Anthropic removes from the prompt.
             head[0] = [block for block in head[0] if not block.get("text", "").startswith("x-anthropic-billing-header:")]
         listed = [stored[it["id"]] if is_reference(it) and it["id"] in stored else it for it in self.list]
         return [json.dumps(plain(it), sort_keys=True) for it in head + listed]
+
+    def instructions(self):
+        return self.json.get("system") or self.json.get("instructions") or self.json.get("systemInstruction")
 
     def items(self):
         """Returns the items by their ids, without references."""
@@ -58,6 +74,9 @@ class Body:
                 found[it["call_id"]] = "".join(texts(it["output"]))
             elif it.get("role") == "tool":
                 found[it["tool_call_id"]] = "".join(texts(it.get("content")))
+            elif isinstance(it.get("parts"), list):
+                answers = (part["functionResponse"] for part in it["parts"] if "functionResponse" in part)
+                found.update((answer["id"], answer["response"].get("output", "")) for answer in answers)
             elif isinstance(it.get("content"), list):
                 blocks = (block for block in it["content"] if block.get("type") == "tool_result")
                 found.update((block["tool_use_id"], "".join(texts(block.get("content")))) for block in blocks)
@@ -69,7 +88,11 @@ def is_reference(it):
 
 
 def by_model(it):
-    return it.get("role") == "assistant" or it.get("type") in ("function_call", "reasoning", "item_reference")
+    return it.get("role") in ("assistant", "model") or it.get("type") in ("function_call", "reasoning", "item_reference")
+
+
+def content(it):
+    return it.get("content") or it.get("parts")
 
 
 def texts(content):
@@ -160,11 +183,13 @@ def hidden_pairs(received):
 
 
 def tasks(received, task=TASK):
-    """Returns how many requests have the user's task verbatim, and how many should."""
+    """Returns how many requests have the user's task verbatim, and how many should: all that do not continue a thread."""
     kept = due = 0
     for note, body in received:
         if note["reply"] == "summary":
             break
+        if body.continues_thread:
+            continue
         if body.has_tools or note["reply"] == "text":
             wanted = task if note["conversation"] == "main" else note["conversation"].capitalize() + ": read the files"
             due += 1
@@ -197,7 +222,7 @@ def new_results(sent, received, window):
 
 def fits(body, note, there, window):
     """Returns true if instructions, tools, task and new results clearly fit; tokens are estimated by the ratio at the provider."""
-    fixed = [body.json.get("system"), body.json.get("instructions"), body.json.get("tools"), body.task, body.new]
+    fixed = [body.instructions(), body.json.get("tools"), body.task, body.new]
     size = sum(len(json.dumps(it).encode()) for it in fixed if it)
     output = body.json.get("max_tokens") or body.json.get("max_output_tokens") or body.json.get("max_completion_tokens") or 0
     return size * note["tokens"] / len(there.data) <= FIT_RATIO * (window - max(output, window // 10))

@@ -1,4 +1,5 @@
-"""Runs real clients as a new user does, with `foldline run -- CLIENT`: no setup, a fake key in the environment.
+"""Runs real clients as a new user does, with `foldline run -- CLIENT`: no setup, a fake key in the environment. Gemini CLI
+has the sign-in method of a user who chose the key at its first start; without one it refuses any base URL.
 
     evals/clients/run.sh            installs the clients, builds, and runs this after everything else
     python newcomer.py ENVIRONMENTS FOLDLINE STRICT_PROVIDER [CLIENT..]
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from clients import Environment
+from clients import GEMINI_FLAGS, GEMINI_SETTINGS, Environment
 from run import files, start
 from sdk import TASK
 
@@ -25,6 +26,7 @@ CLIENTS = {
     "codex": (40_000, ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-m", "gpt-5.5", TASK]),
     "opencode, openai": (40_000, ["opencode", "run", "--model", "openai/gpt-4o", TASK]),
     "opencode, anthropic": (40_000, ["opencode", "run", "--model", "anthropic/claude-opus-4-6", TASK]),
+    "gemini": (40_000, ["gemini", *GEMINI_FLAGS, "-p", TASK]),
     "aider, openai": (40_000, ["aider", "--model", "openai/gpt-4o", "--message", TASK, *AIDER]),
     "aider, anthropic": (40_000, ["aider", "--model", "anthropic/claude-opus-4-6", "--message", TASK, *AIDER]),
 }
@@ -39,14 +41,16 @@ def meet(client, how, installed, foldline, provider):
     upstream, at = start([provider, os.path.join(work, "sources"), records, str(window), "30", "report"])
     try:
         environment = Environment(installed, folder, at[0])
-        places = [os.path.join(installed, "npm", "node_modules", ".bin"), os.path.join(installed, "aider", "bin")]
-        variables = {**environment.variables, "OPENAI_API_KEY": "fake", "ANTHROPIC_API_KEY": "fake"}
+        environment.write(".gemini/settings.json", GEMINI_SETTINGS)
+        packages = [os.path.join(installed, name, "node_modules", ".bin") for name in ("npm", "gemini")]
+        places = [*packages, os.path.join(installed, "aider", "bin")]
+        variables = {**environment.variables, "OPENAI_API_KEY": "fake", "ANTHROPIC_API_KEY": "fake", "GEMINI_API_KEY": "fake"}
         variables["PATH"] = os.pathsep.join([*places, variables["PATH"]])
         flags = ["--archive", os.path.join(folder, "archive.db")]
         if how == "--upstream":
             flags += ["--upstream", at[0]]
         else:
-            variables.update(OPENAI_BASE_URL=at[0] + "/v1", ANTHROPIC_BASE_URL=at[0])
+            variables.update(OPENAI_BASE_URL=at[0] + "/v1", ANTHROPIC_BASE_URL=at[0], GOOGLE_GEMINI_BASE_URL=at[0])
         with open(os.path.join(folder, "output"), "w+", errors="replace") as output:
             try:
                 ended = subprocess.run(

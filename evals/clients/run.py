@@ -9,6 +9,7 @@ which records what it receives. Each row of the table is one session:
     turns            requests that the client sent for its conversation
     exit             exit code of the client
     laws             requests that the provider refused for another reason than their length; must be 0
+    laws by client   those of them that arrived as the client sent them (Gemini CLI cuts a conversation for its loop check)
     refused          requests that did not fit and were refused; the proxy folds more and sends again
     failed           hidden rounds that the provider failed on purpose
     threads          requests that continued a message thread and were refused by the proxy; the client then sends everything
@@ -37,12 +38,12 @@ import tempfile
 import urllib.request
 
 import measure
-from clients import AIDER_TASK, CLAUDE_THREADS, Environment, aider, claude, cline, codex, framework, mini, opencode, package, pi, sdk
+from clients import AIDER_TASK, CLAUDE_THREADS, Environment, aider, claude, cline, codex, framework, gemini, mini, opencode, package, pi, sdk
 from sdk import TASK
 from tap import Tap
 
 COLUMNS = (
-    "turns", "exit", "laws", "refused", "failed", "threads", "received", "sent", "creases", "unfolds", "moved", "moved by client",
+    "turns", "exit", "laws", "laws by client", "refused", "failed", "threads", "received", "sent", "creases", "unfolds", "moved", "moved by client",
     "pairs", "task", "new results", "same bytes", "ok",
 )  # fmt: skip
 
@@ -98,6 +99,7 @@ AGENTS = {
     "pi, messages": pi("anthropic-messages", MESSAGES),
     "cline, chat": cline("openai-compatible", CHAT),
     "cline, messages": cline("anthropic", MESSAGES),
+    "Gemini CLI": gemini,
     "mini-swe-agent, chat": mini,
 }
 CLAUDE = [
@@ -120,13 +122,13 @@ DELAYED = {
     "codex": (codex, 40_000),
     "opencode, responses": (AGENTS["opencode, responses"], 40_000),
     "Claude Code": (claude(), 60_000),
+    "Gemini CLI": (gemini, 40_000),
     "openai python, chat, stream": (SDK["openai python, chat, stream"], 24_000),
     "openai python, responses, stream": (SDK["openai python, responses, stream"], 24_000),
     "anthropic python, messages, stream": (SDK["anthropic python, messages, stream"], 24_000),
     "LangChain, chat": (LIBRARIES["LangChain, chat"], 24_000),
     "litellm, chat": (LIBRARIES["litellm, chat"], 24_000),
 }
-RETRYING = ("codex", "opencode, responses", "Claude Code")
 UNCHANGED = {
     **{name: SDK[name] for name in SDK if "async" not in name},
     "Claude Code": claude(),
@@ -134,6 +136,7 @@ UNCHANGED = {
     "opencode, chat": AGENTS["opencode, chat"],
     "pi, messages": AGENTS["pi, messages"],
     "cline, messages": AGENTS["cline, messages"],
+    "Gemini CLI": gemini,
 }
 CASES = [
     *(Case(name, commands, 24_000, turns=40) for name, commands in {**SDK, **LIBRARIES}.items()),
@@ -153,13 +156,7 @@ CASES = [
     *(
         Case(f"{name}, hidden rounds fail: {failure}", commands, window, options=[f"fail={failure}"])
         for name, (commands, window) in DELAYED.items()
-        for failure in ["429", "500", "529", "reset"]
-    ),
-    # Three failures are passed on; libraries raise an error after the first output, agents retry.
-    *(
-        Case(f"{name}, hidden rounds fail: 529:3", commands, window, options=["fail=529:3"])
-        for name, (commands, window) in DELAYED.items()
-        if name in RETRYING
+        for failure in ["429", "500", "529", "reset", "529:3"]
     ),
     *(
         Case(f"{name}, {how}", commands, 1_000_000, turns=6, flags=flags)
@@ -271,6 +268,8 @@ def report(case, tap, folder, own, end):
     received = [(note, measure.Body(note["path"], body)) for note, body in records if note["status"] == 200 and measure.api(note["path"])]
     bodies = [body for _, body in received]
     last = [note["reply"] for note in notes if note.get("reply") not in (None, "aside", "counted")][-1:]
+    unchanged = {body.data for body in sent}
+    broken = [body in unchanged for note, body in records if note.get("laws")]
     moved = measure.moves(bodies, case.has_tools)
     whole, due, cut = measure.new_results(sent, received, case.window) if received else (0, 0, 0)
     row = {
@@ -278,7 +277,8 @@ def report(case, tap, folder, own, end):
         "turns": len(sent),
         "exit": end,
         "ended": last == ["last"] or (not case.has_tools and end == "0"),
-        "laws": sum(bool(note.get("laws")) for note in notes),
+        "laws": broken.count(False),
+        "laws by client": broken.count(True),
         "refused": sum(note["status"] == 400 and not note.get("laws") for note in notes),
         "failed": sum(note.get("reply") == "failed" for note in notes),
         "threads": refused_threads,

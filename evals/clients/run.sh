@@ -43,6 +43,7 @@ packages node node@24
 PATH=$installed/node/node_modules/.bin:$PATH
 packages npm @anthropic-ai/claude-code @openai/codex opencode-ai cline openai ai @ai-sdk/openai @ai-sdk/anthropic
 packages pi @earendil-works/pi-coding-agent
+packages gemini @google/gemini-cli
 cd "$root"
 cargo build -p foldline-cli -p foldline-server --bin foldline --example strict_provider
 set -- "$installed" "$target/debug/foldline" "$target/debug/examples/strict_provider" "$@"

@@ -55,6 +55,7 @@ pub(crate) fn response(format: Format, status: u16) -> Response {
         Format::Anthropic => {
             json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_1" })
         }
+        Format::Gemini => json!({ "error": { "code": status, "message": message, "status": gemini_status(status) } }),
         _ => json!({ "error": { "message": message, "type": kind, "param": null, "code": null } }),
     };
     let mut response = json_response(code, &body);
@@ -62,4 +63,12 @@ pub(crate) fn response(format: Format, status: u16) -> Response {
         response.headers_mut().insert("retry-after", hyper::header::HeaderValue::from_static("1"));
     }
     response
+}
+
+fn gemini_status(status: u16) -> &'static str {
+    match status {
+        429 => "RESOURCE_EXHAUSTED",
+        500 => "INTERNAL",
+        _ => "UNAVAILABLE",
+    }
 }

@@ -1,8 +1,9 @@
 //! A provider on loopback that is as strict as the real ones, and records what it receives.
 //!
-//! It implements Chat Completions, Responses and Anthropic Messages, streamed and buffered. Instead of a model it has a
-//! script that makes an agent read one file after the other and unfold at intervals. A request that violates a law of
-//! its provider, alters a signed reasoning block or does not fit into the window is refused with that provider's error.
+//! It implements Chat Completions, Responses, Anthropic Messages and Gemini, streamed and buffered. Instead of a model it
+//! has a script that makes an agent read one file after the other and unfold at intervals. A request that violates a law
+//! of its provider, alters signed reasoning or a signed call, or does not fit into the window is refused with that
+//! provider's error.
 //! `evals/clients` runs real clients and the proxy against it.
 //!
 //!     cargo run -p foldline-server --example strict_provider -- FILES RECORDS WINDOW TURNS [OPTION..]
@@ -32,7 +33,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use foldline::wire::{Format, Request as Wire};
+use foldline::wire::{ConversationEndpoint, Dialect, EndpointPurpose, Format, Request as Wire};
 use futures_util::{StreamExt, stream};
 use hyper::StatusCode;
 use hyper::header::CONTENT_TYPE;
@@ -128,30 +129,12 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
     let Ok(body) = http_body_util::BodyExt::collect(body).await.map(|body| body.to_bytes()) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let format = match path.as_str() {
-        "/v1/chat/completions" => Format::OpenAiChat,
-        "/v1/responses" => Format::OpenAiResponses,
-        "/v1/messages" | "/v1/messages/count_tokens" => Format::Anthropic,
-        "/v1/models" if provider.reports_window => {
-            return json_response(
-                StatusCode::OK,
-                &json!({ "object": "list", "data": [
-                { "id": "scripted", "object": "model", "type": "model", "display_name": "scripted", "max_model_len": provider.window }] }),
-            );
-        }
-        "/" => return StatusCode::OK.into_response(),
-        _ => {
-            return json_response(
-                StatusCode::NOT_FOUND,
-                &json!({ "error": { "message": format!("unknown path {path}") } }),
-            );
-        }
-    };
-    let is_count = path.ends_with("/count_tokens");
+    let Some((dialect, endpoint)) = exact_endpoint(&path) else { return provider.other_response(&path) };
+    let format = dialect.format;
     let mut state = provider.state.lock().unwrap_or_else(PoisonError::into_inner);
     let number = state.request_count;
     state.request_count += 1;
-    let (outcome, facts) = state.process(format, &body, is_count);
+    let (outcome, facts) = state.process(format, &endpoint, &body);
     let mut note = match &outcome {
         Ok((tokens, reply)) => json!({ "path": path, "status": 200, "tokens": tokens, "reply": reply.name() }),
         Err(rejected) => json!({ "path": path, "status": 400, "tokens": rejected.tokens, "laws": rejected.violations }),
@@ -175,7 +158,10 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
     drop(state);
     provider.record(number, &body, &note);
     match outcome {
-        Ok((tokens, RequestOutcome::Counted)) => json_response(StatusCode::OK, &json!({ "input_tokens": tokens })),
+        Ok((tokens, RequestOutcome::Counted)) => {
+            let key = if format == Format::Gemini { "totalTokens" } else { "input_tokens" };
+            json_response(StatusCode::OK, &json!({ key: tokens }))
+        }
         Ok((_, RequestOutcome::Failed(status))) => failure::response(format, status),
         Ok((_, RequestOutcome::Answer { streams: Some(usage), .. })) => {
             sse_response(responses::events(format, &answer_body, usage), provider.end_delay)
@@ -189,6 +175,13 @@ async fn handle_request(State(provider): State<Arc<StrictProvider>>, request: Re
         }
         Err(rejected) => json_response(StatusCode::BAD_REQUEST, &rejected.body(format)),
     }
+}
+
+/// Returns the API of a path; unlike the proxy, a provider accepts no other spelling of it.
+fn exact_endpoint(path: &str) -> Option<(&'static Dialect, ConversationEndpoint<'_>)> {
+    const PATHS: [&str; 4] = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"];
+    let is_known = PATHS.contains(&path) || path.starts_with("/v1beta/models/");
+    Dialect::for_path(path).filter(|_| is_known)
 }
 
 /// Facts about a request for the record.
@@ -221,13 +214,20 @@ impl RequestOutcome {
 }
 
 impl ProviderState {
-    fn process(&mut self, format: Format, body: &[u8], is_count: bool) -> (ProcessResult, RequestFacts) {
+    fn process(
+        &mut self,
+        format: Format,
+        endpoint: &ConversationEndpoint<'_>,
+        body: &[u8],
+    ) -> (ProcessResult, RequestFacts) {
         let body = match self.stored.resolve(format, body) {
             Ok(body) => body,
             Err(reason) => return (Err(RejectedRequest::unreadable(&reason)), RequestFacts::default()),
         };
         match Wire::parse(format, &body) {
             Ok(request) => {
+                let request = request.with_endpoint(endpoint);
+                let is_count = endpoint.purpose == EndpointPurpose::CountTokens;
                 let hidden_round = self.script.hidden_round(&request);
                 let conversation = script::conversation_key(&request);
                 let facts = RequestFacts { conversation, is_hidden: hidden_round.is_some() };
@@ -263,6 +263,21 @@ impl ProviderState {
 type ProcessResult = Result<(u64, RequestOutcome), RejectedRequest>;
 
 impl StrictProvider {
+    /// Returns the response to a request without a conversation.
+    fn other_response(&self, path: &str) -> Response {
+        match path {
+            "/v1/models" if self.reports_window => {
+                let model = json!({ "id": "scripted", "object": "model", "type": "model", "display_name": "scripted", "max_model_len": self.window });
+                json_response(StatusCode::OK, &json!({ "object": "list", "data": [model] }))
+            }
+            "/" => StatusCode::OK.into_response(),
+            _ => {
+                let error = json!({ "error": { "message": format!("unknown path {path}") } });
+                json_response(StatusCode::NOT_FOUND, &error)
+            }
+        }
+    }
+
     fn record(&self, number: usize, body: &Bytes, note: &Value) {
         let path = |extension: &str| self.records.join(format!("{number:04}.{extension}"));
         let written = std::fs::write(path("body"), body).and_then(|()| std::fs::write(path("note"), note.to_string()));

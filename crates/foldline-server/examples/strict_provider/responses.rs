@@ -1,4 +1,4 @@
-//! Responses in the three dialects, buffered and streamed.
+//! Responses in the dialects of the script, buffered and streamed.
 
 use foldline::wire::Format;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ pub(crate) struct ScriptedAnswer {
     /// Kind of the response, for the record.
     pub(crate) kind: &'static str,
     pub(crate) reasoning: Option<String>,
-    /// Signature of the reasoning.
+    /// Signature of the reasoning, or of the first call.
     pub(crate) signature: String,
     pub(crate) text: String,
     pub(crate) calls: Vec<ScriptedToolCall>,
@@ -72,6 +72,28 @@ pub(crate) fn body(format: Format, number: usize, answer: &ScriptedAnswer, token
                 "stop_reason": stop, "stop_sequence": null,
                 "usage": { "input_tokens": tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": output } })
         }
+        Format::Gemini => {
+            let mut parts = Vec::new();
+            if let Some(reasoning) = &answer.reasoning {
+                parts.push(json!({ "text": reasoning, "thought": true }));
+            }
+            if !answer.text.is_empty() {
+                parts.push(json!({ "text": answer.text }));
+            }
+            let first_call = parts.len();
+            parts.extend(
+                answer.calls.iter().map(
+                    |call| json!({ "functionCall": { "id": call.id, "name": call.name, "args": call.arguments } }),
+                ),
+            );
+            // Of parallel calls only the first is signed.
+            if let Some(call) = parts.get_mut(first_call) {
+                call["thoughtSignature"] = json!(answer.signature);
+            }
+            json!({ "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": "STOP", "index": 0 }],
+                "usageMetadata": { "promptTokenCount": tokens, "candidatesTokenCount": output, "totalTokenCount": tokens + output },
+                "modelVersion": "scripted", "responseId": format!("response-{number}") })
+        }
         other => panic!("no script for {other:?}"),
     }
 }
@@ -89,6 +111,7 @@ pub(crate) fn events(format: Format, body: &Value, usage: UsageReporting) -> Vec
         Format::OpenAiChat => chat_events(body, usage),
         Format::OpenAiResponses => responses_events(body),
         Format::Anthropic => anthropic_events(body),
+        Format::Gemini => gemini_events(body),
         other => panic!("no script for {other:?}"),
     }
 }
@@ -238,6 +261,32 @@ fn anthropic_events(body: &Value) -> Vec<String> {
     events.push(json!({ "type": "message_delta", "delta": { "stop_reason": body["stop_reason"], "stop_sequence": null }, "usage": { "output_tokens": body["usage"]["output_tokens"] } }));
     events.push(json!({ "type": "message_stop" }));
     sse_events(&events)
+}
+
+/// Returns a chunk for each part, texts in two; the last has the finish reason.
+fn gemini_events(body: &Value) -> Vec<String> {
+    let mut parts = Vec::new();
+    for part in body["candidates"][0]["content"]["parts"].as_array().into_iter().flatten() {
+        match part["text"].as_str() {
+            Some(text) => parts.extend(halves(text).map(|half| {
+                let mut part = part.clone();
+                part["text"] = json!(half);
+                part
+            })),
+            None => parts.push(part.clone()),
+        }
+    }
+    let last = parts.len().saturating_sub(1);
+    let chunk = |(at, part): (usize, Value)| {
+        let mut chunk = body.clone();
+        let candidate = &mut chunk["candidates"][0];
+        candidate["content"]["parts"] = json!([part]);
+        if let Some(fields) = candidate.as_object_mut().filter(|_| at < last) {
+            fields.remove("finishReason");
+        }
+        format!("data: {chunk}\r\n\r\n")
+    };
+    parts.into_iter().enumerate().map(chunk).collect()
 }
 
 fn numbered_events(mut events: Vec<Value>) -> Vec<String> {

@@ -7,6 +7,8 @@ use std::collections::{HashMap, HashSet};
 use foldline::wire::Format;
 use serde_json::{Value, json};
 
+use crate::validate::without_cache_control;
+
 /// Fields that a thread keeps from the request which created it; Claude Code sends them again, libraries do not.
 const INHERITED_FIELDS: [&str; 2] = ["system", "tools"];
 
@@ -84,7 +86,8 @@ impl StoredHistory {
                 return Err("The requested `previous_message_id` has already been continued.".to_owned());
             }
             let new = request["messages"].take();
-            request["messages"] = stored["messages"].clone();
+            // Cache marks apply to one request.
+            request["messages"] = without_cache_control(&stored["messages"]);
             push_messages(&mut request, new.as_array().map_or(&[], Vec::as_slice));
             for field in INHERITED_FIELDS.into_iter().filter(|field| stored.get(field).is_some()) {
                 request[field] = stored[field].clone();

@@ -49,6 +49,9 @@ impl RejectedRequest {
             Format::OpenAiChat | Format::OpenAiResponses => {
                 json!({ "error": { "message": self.message, "type": "invalid_request_error", "param": null, "code": code } })
             }
+            Format::Gemini => {
+                json!({ "error": { "code": 400, "message": self.message, "status": "INVALID_ARGUMENT" } })
+            }
             other => panic!("no script for {other:?}"),
         }
     }
@@ -81,6 +84,9 @@ impl RequestValidator {
                     "This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} tokens. Please reduce the length of the messages."
                 ),
                 Format::OpenAiResponses => "Your input exceeds the context window of this model.".to_owned(),
+                Format::Gemini => {
+                    format!("The input token count ({tokens}) exceeds the maximum number of tokens allowed ({window}).")
+                }
                 other => panic!("no script for {other:?}"),
             };
             return Err(RejectedRequest { message, violations: Vec::new(), is_overflow: true, is_stream, tokens });
@@ -88,8 +94,13 @@ impl RequestValidator {
         Ok(tokens)
     }
 
-    /// Signs the reasoning of a response, if the dialect has signatures.
+    /// Signs the reasoning of a response, or its first call, if the dialect has signatures.
     pub(crate) fn sign(&mut self, request: &Request<'_>, body: &[u8], answer: &mut ScriptedAnswer) {
+        if request.format() == Format::Gemini {
+            let first = answer.calls.first();
+            answer.signature = first.map(|call| call_signature(&call.name, &call.arguments)).unwrap_or_default();
+            return;
+        }
         let Some(reasoning) = &answer.reasoning else { return };
         let Ok(body) = serde_json::from_slice::<Value>(body) else { return };
         let history = match LawProfile::for_request(request).signs_history() {
@@ -100,8 +111,8 @@ impl RequestValidator {
         self.issued_signatures.insert(answer.signature.clone());
     }
 
-    /// Returns a message for each reasoning block that differs from the issued one or, if history is signed, follows a
-    /// different history.
+    /// Returns a message for each reasoning block or signed call that differs from the issued one or, if history is
+    /// signed, follows a different history.
     fn altered_reasoning(&self, format: Format, profile: &LawProfile, body: &[u8]) -> Vec<String> {
         let Ok(body) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
         let mut altered = Vec::new();
@@ -134,6 +145,18 @@ impl RequestValidator {
                     }
                 }
             }
+            Format::Gemini => {
+                for (at, content) in as_list(&body["contents"]).iter().enumerate() {
+                    let parts = as_list(&content["parts"]).iter().enumerate();
+                    for (inner, part) in parts.filter(|(_, part)| part.get("thoughtSignature").is_some()) {
+                        let call = &part["functionCall"];
+                        let name = call["name"].as_str().unwrap_or_default();
+                        if part["thoughtSignature"] != call_signature(name, &call["args"]) {
+                            altered.push(format!("contents[{at}].parts[{inner}]: Corrupted thought signature."));
+                        }
+                    }
+                }
+            }
             other => panic!("no script for {other:?}"),
         }
         altered
@@ -143,6 +166,11 @@ impl RequestValidator {
 fn reasoning_signature(reasoning: &str, history: &str) -> String {
     let hash = blake3::hash(format!("{}|{reasoning}|{history}", reasoning.len()).as_bytes());
     format!("sealed-{}", hash.to_hex())
+}
+
+/// Returns the signature of a call. Its id is not part of it: clients replace ids.
+fn call_signature(name: &str, arguments: &Value) -> String {
+    reasoning_signature(&format!("{name} {arguments}"), "")
 }
 
 fn as_list(value: &Value) -> &[Value] {
@@ -176,7 +204,8 @@ fn history_hash(body: &Value, message: usize, block: usize) -> String {
     hash.finalize().to_hex().to_string()
 }
 
-fn without_cache_control(value: &Value) -> Value {
+/// Returns a copy without cache marks.
+pub(crate) fn without_cache_control(value: &Value) -> Value {
     let mut value = value.clone();
     match &mut value {
         Value::Object(fields) => {
