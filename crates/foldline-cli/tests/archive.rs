@@ -50,6 +50,23 @@ fn failure_of(folder: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// Folders of a long path matter less than its file name, and dropped rounds have no tool of their own.
+#[test]
+fn search_names_the_file_of_a_hit() {
+    let folder = archive_folder();
+    let path = r#"{"file_path":"/home/someone/projects/service/internal/handlers/authentication/middleware.go"}"#;
+    let rounds = r#"[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"Read","arguments":{"json":"{\"file_path\":\"src/a.rs\"}"}}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":[{"type":"text","text":"dropped_words\n"}]}]}]"#;
+    let file = Original { tool: Some("Read"), arguments: Some(path), ..original("package handlers") };
+    let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+    let dropped = Original { tool: None, arguments: None, ..original(rounds) };
+    archive.tenant(&Namespace::local()).store(&[file, dropped]).unwrap();
+    drop(archive);
+    let found = stdout_of(folder.path(), &["search", "package"]);
+    assert!(found.contains("Read …") && found.contains("/middleware.go "), "{found}");
+    let found = stdout_of(folder.path(), &["search", "dropped_words"]);
+    assert!(found.contains("Read src/a.rs "), "{found}");
+}
+
 /// Dropped rounds are one line of JSON, on which ranges of lines and patterns are useless.
 #[test]
 fn unfolded_rounds_are_readable() {

@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use foldline_archive::{AccessMode, SearchHit};
+use foldline_archive::{AccessMode, SearchHit, TenantArchive};
 use serde_json::json;
+use unicode_width::UnicodeWidthStr;
 
 use crate::environment::{ColorChoice, Terminal};
 use crate::output::print_stdout;
@@ -48,7 +49,10 @@ impl SearchCommand {
         let found = tenant.search(&self.query.join(" "), skip, self.limit)?;
         let terminal = Terminal::for_stdout();
         for hit in &found.hits {
-            print_stdout(&if self.json { json_line(hit) } else { format_hit(hit, &self.query, terminal) })?;
+            print_stdout(&match self.json {
+                true => json_line(hit),
+                false => format_hit(hit, &hit_source(&tenant, hit), &self.query, terminal),
+            })?;
         }
         if !self.json {
             let rest = found.total.saturating_sub(skip + found.hits.len());
@@ -63,15 +67,49 @@ impl SearchCommand {
     }
 }
 
-fn format_hit(hit: &SearchHit, query: &[String], terminal: Terminal) -> String {
+/// Returns the tool that produced the text of a hit, and what it was called for.
+fn hit_source(tenant: &TenantArchive, hit: &SearchHit) -> String {
+    let entry = &hit.info;
+    if entry.tool.is_none() && entry.arguments.is_none() {
+        let original = tenant.unfold(entry.handle.as_str()).ok();
+        let source = original.and_then(|it| source_in_rounds(&String::from_utf8_lossy(&it.readable()), hit.line));
+        return source.unwrap_or_default();
+    }
+    let target = entry.arguments.as_deref().map(call_target).unwrap_or_default();
+    [entry.tool.as_deref().unwrap_or_default(), &target].join(" ").trim().to_owned()
+}
+
+/// Returns the tool and target of the result that a line of dropped rounds belongs to.
+fn source_in_rounds(readable: &str, line: usize) -> Option<String> {
+    const HEADINGS: [&str; 5] = ["-- result of ", "-- call of ", "-- reasoning", "== assistant", "== user"];
+    let before: Vec<&str> = readable.lines().take(line).collect();
+    let is_heading = |line: &&&str| HEADINGS.iter().any(|heading| line.starts_with(heading));
+    let heading = before.iter().rev().find(is_heading)?;
+    let result = heading.strip_prefix("-- result of ")?;
+    Some(result.rsplit_once(", ").map_or(result, |(source, _)| source).to_owned())
+}
+
+/// Cuts a tool and its target to a number of columns. Of a path the end remains, which has the file name.
+fn truncated_source(source: &str, columns: usize) -> String {
+    let path = source.split_once(' ').filter(|(_, target)| target.contains('/') && !target.contains(' '));
+    match path {
+        Some((tool, path)) if source.width() > columns => {
+            let room = columns.saturating_sub(tool.width() + 1);
+            let end: String = path.chars().rev().collect();
+            let end: String = truncated(&end, room).chars().rev().collect();
+            format!("{tool} {end}")
+        }
+        _ => truncated(source, columns),
+    }
+}
+
+fn format_hit(hit: &SearchHit, source: &str, query: &[String], terminal: Terminal) -> String {
     let entry = &hit.info;
     let colored = |code: &str, text: &str| match terminal.color {
         ColorChoice::Colored => format!("\x1b[{code}m{text}\x1b[0m"),
         ColorChoice::Plain => text.to_owned(),
     };
-    let target = entry.arguments.as_deref().map(call_target).unwrap_or_default();
-    let source = plain(&[entry.tool.as_deref().unwrap_or_default(), &target].join(" "));
-    let source = truncated(source.trim(), terminal.width.saturating_sub(50));
+    let source = truncated_source(&plain(source), terminal.width.saturating_sub(50));
     let details = format!("{} tokens, {}, line {}", format_number(entry.tokens), format_age(entry.kept_at), hit.line);
     let mut text = format!("{}  {}  {}\n", colored("1;36", entry.handle.as_str()), source, colored("2", &details));
     let matching = matching_line(&hit.snippet, query);
@@ -141,6 +179,20 @@ mod tests {
         let query = ["Config".to_owned(), "parser".to_owned()];
         assert_eq!(matching_line("fn a()\nfn read_config_parser()\nconfig", &query), 1);
         assert_eq!(matching_line("", &query), 0);
+    }
+
+    #[test]
+    fn file_name_survives_truncation() {
+        assert_eq!(truncated_source("Read src/deep/folder/name.rs", 18), "Read …lder/name.rs");
+        assert_eq!(truncated_source("bash cat src/a.rs | wc", 10), "bash cat …");
+        assert_eq!(truncated_source("Read a.rs", 18), "Read a.rs");
+    }
+
+    #[test]
+    fn line_of_dropped_rounds_has_the_source_of_its_result() {
+        let text = "== assistant\nI look, and say so\n-- call of Read a.rs\n== user\n-- result of Read a.rs, ok\none\n";
+        assert_eq!(source_in_rounds(text, 6).as_deref(), Some("Read a.rs"));
+        assert_eq!(source_in_rounds(text, 2), None);
     }
 
     #[test]
