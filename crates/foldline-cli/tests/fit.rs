@@ -121,3 +121,11 @@ fn fit_stops_just_under_the_budget() {
     let with_room = tokens(&["--target", "0.55"]);
     assert!(with_room <= 12_000 * 6 / 10, "{with_room}");
 }
+
+#[test]
+fn every_dialect_is_a_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let contents = r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#;
+    let arguments = ["fit", "--budget", "2000", "--format", "gemini"];
+    assert_eq!(run_foldline(&folder.path().join("archive.db"), &arguments, contents).stdout, contents.as_bytes());
+}

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use foldline::laws::LawProfile;
 use foldline::tokens::CountExactness;
-use foldline::wire::{Format, Request};
+use foldline::wire::{Dialect, Format, Request};
 use foldline::{ErrorKind, FoldEvent, FoldOptions, FoldedRequest, Ledger, Meter, OriginalStore, Policy, Prices, apply};
 use serde_json::json;
 
@@ -22,8 +23,8 @@ use crate::units::TokensArg;
 
 /// Fold one request body until it fits a budget
 ///
-/// Reads a request body of OpenAI Chat Completions, OpenAI Responses or Anthropic Messages, folds old parts
-/// into short markers until it fits the budget, and writes the new body. Everything else is copied byte for
+/// Reads a request body of OpenAI Chat Completions, OpenAI Responses, Anthropic Messages, Gemini or Ollama, folds
+/// old parts into short markers until it fits the budget, and writes the new body. Everything else is copied byte for
 /// byte. The newest round, user messages and all instructions are kept as long as anything else can be
 /// folded.
 ///
@@ -51,7 +52,7 @@ pub(crate) struct FitCommand {
     model: Option<String>,
 
     /// The API format of the body.
-    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = ["auto", "openai-chat", "openai-responses", "anthropic"])]
+    #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = format_names())]
     format: String,
 
     /// Write the body here instead of to standard output.
@@ -95,6 +96,11 @@ Exit codes:
   0  the body that was written fits
   2  the input is not a request body; it was written unchanged
   3  the body cannot fit; nothing was written, and standard error reports the smallest possible size";
+
+/// Returns the parser of the names of formats.
+fn format_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(std::iter::once("auto").chain(Dialect::all().map(|dialect| dialect.name)))
+}
 
 fn parse_target(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.1..=1.0).contains(share));
