@@ -100,6 +100,29 @@ fn gemini_is_installed_in_its_env_file() {
     assert_eq!(all_files(home.path()), before);
 }
 
+/// Gemini CLI refuses a base URL without a sign-in method in its settings.
+#[test]
+fn gemini_gets_a_sign_in_method_unless_it_has_one() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join(".gemini/settings.json");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    for (original, method) in [
+        (None, "gemini-api-key"),
+        (Some("{\"ui\":{\"theme\":\"x\"}}"), "gemini-api-key"),
+        (Some("{\"security\":{\"auth\":{\"selectedType\":\"vertex-ai\"}}}"), "vertex-ai"),
+    ] {
+        original.into_iter().for_each(|text| std::fs::write(&path, text).unwrap());
+        let before = all_files(home.path());
+        let printed = run(home.path(), &["install", "gemini"]);
+        let settings: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(settings["security"]["auth"]["selectedType"], method);
+        assert_eq!(printed.contains("~/.gemini/settings.json"), method == "gemini-api-key", "{printed}");
+        assert!(run(home.path(), &["install", "gemini"]).contains("nothing was changed"), "idempotent");
+        run(home.path(), &["uninstall", "gemini"]);
+        assert_eq!(all_files(home.path()), before);
+    }
+}
+
 #[test]
 fn file_that_did_not_exist_is_removed() {
     let home = tempfile::tempdir().unwrap();

@@ -34,6 +34,9 @@ pub(crate) struct ClientFile {
 /// A key of a settings file and its value in the file's notation.
 pub(crate) type ClientSetting = (Vec<String>, String);
 
+/// The key of Gemini CLI's sign-in method.
+const SIGN_IN_KEY: [&str; 3] = ["security", "auth", "selectedType"];
+
 impl ClientFolders {
     /// Returns the file of a client that holds the user's settings.
     pub(crate) fn file(&self, kind: ClientKind) -> ClientFile {
@@ -51,6 +54,21 @@ impl ClientFolders {
             ClientKind::Aider => (self.home.join(".aider.conf.yml"), FileFormat::Yaml),
         };
         ClientFile { path, format }
+    }
+
+    /// Returns the file with the sign-in method of a client that refuses a base URL without one.
+    pub(crate) fn sign_in_file(&self, kind: ClientKind) -> Option<ClientFile> {
+        let path = (kind == ClientKind::Gemini).then(|| self.gemini.join("settings.json"))?;
+        Some(ClientFile { path, format: FileFormat::Json })
+    }
+
+    /// Returns the sign-in method that a client needs before it accepts a base URL, if it has none: an API key.
+    pub(crate) fn missing_sign_in(&self, kind: ClientKind) -> Option<(ClientFile, ClientSetting)> {
+        let file = self.sign_in_file(kind)?;
+        let text = std::fs::read_to_string(&file.path).unwrap_or_default();
+        let key = SIGN_IN_KEY.map(str::to_owned).to_vec();
+        let is_missing = file.format.get(&text, &key).is_ok_and(|method| method.is_none());
+        is_missing.then(|| (file, (key, FileFormat::Json.quoted("gemini-api-key"))))
     }
 
     /// Returns all files whose settings a client uses here, the strongest first.

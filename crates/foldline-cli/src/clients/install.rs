@@ -63,6 +63,11 @@ pub(crate) fn record_path(client: ClientKind) -> Result<PathBuf> {
     Ok(folders.data_dir().join("clients").join(format!("{}.json", client.command())))
 }
 
+/// Returns the path of the record of a sign-in method that was selected for an installation.
+pub(crate) fn sign_in_record_path(client: ClientKind) -> Result<PathBuf> {
+    Ok(record_path(client)?.with_file_name(format!("{}-sign-in.json", client.command())))
+}
+
 /// Points a client at a proxy. Returns the changes; none if they were made before.
 pub(crate) fn install(record_path: &Path, file: &ClientFile, settings: &[ClientSetting]) -> Result<Vec<SettingChange>> {
     if let Some(record) = read_record(record_path)? {

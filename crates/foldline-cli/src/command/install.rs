@@ -49,7 +49,8 @@ Files and keys:
   opencode   ~/.config/opencode/opencode.json: provider.openai.options.baseURL, provider.anthropic.options.baseURL
   cline      ~/.cline/data/settings/providers.json: baseUrl of the providers that are signed in
   pi         ~/.pi/agent/models.json: providers.anthropic.baseUrl, providers.openai.baseUrl
-  gemini     ~/.gemini/.env: GOOGLE_GEMINI_BASE_URL
+  gemini     ~/.gemini/.env: GOOGLE_GEMINI_BASE_URL; if no sign-in method is selected also
+             ~/.gemini/settings.json: security.auth.selectedType
   aider      ~/.aider.conf.yml: openai-api-base, set-env
 
 Without a permanent change: `foldline run -- CMD`.";
@@ -75,14 +76,21 @@ impl InstallCommand {
         if wanted.is_empty() {
             bail!("{} is signed in to no provider that foldline supports; sign in and run again", self.client.title());
         }
-        let changes = install::install(&install::record_path(self.client)?, &file, &wanted)?;
-        let place = short_path(&file.path, &folders.home);
-        if changes.is_empty() {
+        let mut changed = vec![(install::install(&install::record_path(self.client)?, &file, &wanted)?, file)];
+        if let Some((file, setting)) = folders.missing_sign_in(self.client) {
+            changed.push((install::install(&install::sign_in_record_path(self.client)?, &file, &[setting])?, file));
+        }
+        changed.retain(|(changes, _)| !changes.is_empty());
+        if changed.is_empty() {
             print_stdout(&format!("{} already points at {base}; nothing was changed\n", self.client.title()))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut text = format!("{place}\n{}", format_changes(&changes));
-        for change in changes.iter().filter(|change| change.from.as_deref().is_some_and(|from| from.contains("://"))) {
+        let listed = |(changes, file): &(Vec<SettingChange>, ClientFile)| {
+            format!("{}\n{}", short_path(&file.path, &folders.home), format_changes(changes))
+        };
+        let mut text: String = changed.iter().map(listed).collect();
+        let changes = changed.iter().flat_map(|(changes, _)| changes);
+        for change in changes.filter(|change| change.from.as_deref().is_some_and(|from| from.contains("://"))) {
             let former = change.from.as_deref().unwrap_or_default().trim_matches('"');
             text += &format!(
                 "{} was {former}: set it as the upstream of the proxy if requests should still go there\n",
@@ -99,26 +107,32 @@ impl InstallCommand {
 impl UninstallCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let folders = environment::client_folders();
-        let format = folders.file(self.client).format;
-        let outcome = install::uninstall(&install::record_path(self.client)?, |path| ClientFile {
-            path: path.to_owned(),
-            format,
-        })?;
-        let place = short_path(&folders.file(self.client).path, &folders.home);
-        let text = match outcome {
-            UninstallOutcome::NotInstalled => {
-                format!("{} was not set up by `foldline install`; nothing was changed\n", self.client.title())
-            }
-            UninstallOutcome::Restored(changes) => {
-                format!("{place}\n{}the file is as it was before\n", format_changes(&changes))
-            }
-            UninstallOutcome::KeysRestored(changes) => {
-                format!(
-                    "{place}\n{}other changes of the file since the installation remain\n",
-                    format_changes(&changes)
-                )
-            }
-        };
+        let mut text = String::new();
+        let files = [
+            (install::sign_in_record_path(self.client)?, folders.sign_in_file(self.client)),
+            (install::record_path(self.client)?, Some(folders.file(self.client))),
+        ];
+        for (record, file) in files {
+            let Some(file) = file else { continue };
+            let format = file.format;
+            let outcome = install::uninstall(&record, |path| ClientFile { path: path.to_owned(), format })?;
+            let place = short_path(&file.path, &folders.home);
+            text += &match outcome {
+                UninstallOutcome::NotInstalled => continue,
+                UninstallOutcome::Restored(changes) => {
+                    format!("{place}\n{}the file is as it was before\n", format_changes(&changes))
+                }
+                UninstallOutcome::KeysRestored(changes) => {
+                    format!(
+                        "{place}\n{}other changes of the file since the installation remain\n",
+                        format_changes(&changes)
+                    )
+                }
+            };
+        }
+        if text.is_empty() {
+            text = format!("{} was not set up by `foldline install`; nothing was changed\n", self.client.title());
+        }
         print_stdout(&text)?;
         Ok(ExitCode::SUCCESS)
     }

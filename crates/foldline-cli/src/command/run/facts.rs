@@ -15,13 +15,16 @@ pub(super) struct ClientFacts {
     /// Base URLs in its settings files, the strongest first.
     pub(super) configured: Vec<ConfiguredUrl>,
     pub(super) home: PathBuf,
+    /// True if the client refuses base URLs because no sign-in method is selected in its settings.
+    pub(super) lacks_sign_in: bool,
 }
 
 impl ClientFacts {
     pub(super) fn read(program: &OsStr) -> Self {
         let (kind, folders) = (ClientKind::from_program(program), environment::client_folders());
         let configured = kind.map(|kind| folders.configured_urls(kind)).unwrap_or_default();
-        Self { kind, configured, home: folders.home }
+        let lacks_sign_in = kind.and_then(|kind| folders.missing_sign_in(kind)).is_some();
+        Self { kind, configured, home: folders.home, lacks_sign_in }
     }
 
     /// Returns the environment with the providers that the client would use: those of its settings files first. A URL that

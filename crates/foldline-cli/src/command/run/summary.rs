@@ -121,6 +121,11 @@ fn no_request_reason(client: &ClientFacts, arguments: &[OsString], caller: &Call
         );
     }
     match kind {
+        ClientKind::Gemini if client.lacks_sign_in => {
+            "Gemini CLI may refuse a base URL until a sign-in method is selected: start it and choose the API key, or set \
+             security.auth.selectedType to \"gemini-api-key\" in ~/.gemini/settings.json"
+                .to_owned()
+        }
         ClientKind::Gemini => {
             "Gemini CLI called no model, or is signed in with a Google account, which ignores base URLs: use an API key"
                 .to_owned()
@@ -194,6 +199,7 @@ mod tests {
                 .map(|(key, url)| ConfiguredUrl { path: "/h/f.json".into(), key: (*key).into(), url: (*url).into() })
                 .collect(),
             home: "/h".into(),
+            lacks_sign_in: kind == Some(ClientKind::Gemini),
         };
         let reason = |facts: &ClientFacts, arguments: &[&str]| {
             let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
@@ -208,6 +214,7 @@ mod tests {
         let opencode = facts(Some(ClientKind::Opencode), &[("provider.local.options.baseURL", "http://l/v1")]);
         assert!(reason(&opencode, &[]).contains("provider.local.options.baseURL in ~/f.json"));
         assert!(reason(&facts(Some(ClientKind::Pi), &[]), &[]).contains("foldline install pi"));
+        assert!(reason(&facts(Some(ClientKind::Gemini), &[]), &[]).contains("security.auth.selectedType"));
         assert!(reason(&facts(None, &[]), &[]).contains("OPENAI_BASE_URL"));
     }
 }
