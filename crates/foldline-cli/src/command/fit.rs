@@ -23,10 +23,9 @@ use crate::units::TokensArg;
 
 /// Fold one request body until it fits a budget
 ///
-/// Reads a request body of OpenAI Chat Completions, OpenAI Responses, Anthropic Messages, Gemini or Ollama, folds
-/// old parts into short markers until it fits the budget, and writes the new body. Everything else is copied byte for
-/// byte. The newest round, user messages and all instructions are kept as long as anything else can be
-/// folded.
+/// Reads a request body of any provider's API that foldline knows (see --format), folds old parts into short
+/// markers until it fits the budget, and writes the new body. Everything else is copied byte for byte. The
+/// newest round, user messages and all instructions are kept as long as anything else can be folded.
 ///
 /// Originals are stored in the archive first, and `foldline unfold` restores them. If the archive fails, a
 /// body that already fits is written unchanged, and any other is folded without handles; a message on standard
