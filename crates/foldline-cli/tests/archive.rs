@@ -54,7 +54,7 @@ fn failure_of(folder: &Path, arguments: &[&str]) -> (i32, String) {
 #[test]
 fn search_names_the_file_of_a_hit() {
     let folder = archive_folder();
-    let path = r#"{"file_path":"/home/someone/projects/service/internal/handlers/authentication/middleware.go"}"#;
+    let path = r#"{"file_path":"/srv/projects/service/repository/internal/handlers/authentication/middleware.go"}"#;
     let rounds = r#"[{"role":"assistant","parts":[{"type":"tool_call","id":"c","name":"Read","arguments":{"json":"{\"file_path\":\"src/a.rs\"}"}}]},{"role":"tool","parts":[{"type":"tool_result","call_id":"c","content":[{"type":"text","text":"dropped_words\n"}]}]}]"#;
     let file = Original { tool: Some("Read"), arguments: Some(path), ..original("package handlers") };
     let archive = Archive::open(folder.path().join("archive.db")).unwrap();
