@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::output::print_line;
+use crate::repository::remove_package_variables;
 
 /// The variable with the URL of the server's administrator.
 pub(crate) const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
@@ -19,7 +20,9 @@ pub(crate) const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let [program, rest @ ..] = arguments else { bail!("usage: cargo xtask postgres COMMAND ..") };
     let server = PrivateServer::start()?.context("PostgreSQL is not installed (Debian: apt-get install postgresql)")?;
-    let status = Command::new(program).args(rest).env(SERVER_VARIABLE, server.url()).status();
+    let mut command = Command::new(program);
+    remove_package_variables(&mut command);
+    let status = command.args(rest).env(SERVER_VARIABLE, server.url()).status();
     if !status.with_context(|| format!("{program} did not start"))?.success() {
         bail!("`{}` failed", arguments.join(" "));
     }

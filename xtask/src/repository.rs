@@ -17,8 +17,19 @@ pub(crate) fn root() -> PathBuf {
 /// Returns a command for the running cargo, at the root of the workspace.
 pub(crate) fn cargo_command() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    remove_package_variables(&mut cargo);
     cargo.current_dir(root());
     cargo
+}
+
+/// Removes the variables that cargo sets for the package that it runs. Build scripts (ring's) run again when they
+/// change, so a build started here and one started from a shell would rebuild each other's dependencies.
+pub(crate) fn remove_package_variables(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
 }
 
 /// A text file of the repository.
