@@ -121,6 +121,15 @@ impl Archive {
         format!("{scheme}://{}", rest.split_once('?').map_or(rest, |(rest, _)| rest))
     }
 
+    /// Waits, for at most a few seconds, for an answer of the archive's database. A file needs none.
+    ///
+    /// # Errors
+    ///
+    /// If the database is not reachable.
+    pub fn ping(&self) -> Result<(), Error> {
+        self.store.ping()
+    }
+
     /// Returns whether the store answered last, without asking it.
     pub fn health(&self) -> StoreHealth {
         self.store.health()

@@ -52,6 +52,15 @@ pub trait ArchiveStore:
         Err(Error::new(ErrorKind::InvalidInput, "the target of a migration is an archive in PostgreSQL"))
     }
 
+    /// Waits for an answer of the store. A file needs none.
+    ///
+    /// # Errors
+    ///
+    /// If the store is not reachable.
+    fn ping(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Returns whether the store answered last, without asking it.
     fn health(&self) -> StoreHealth {
         StoreHealth::default()

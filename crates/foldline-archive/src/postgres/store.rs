@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::encryption::ArchiveCipher;
 use crate::error::Error;
-use crate::postgres::database::Database;
+use crate::postgres::database::{Database, RowScope, WaitLimit};
 use crate::postgres::indexer::IndexerThread;
 use crate::postgres::journal_thread::JournalThread;
 use crate::store::{ArchiveStore, StoreHealth};
@@ -92,6 +92,11 @@ impl ArchiveStore for PostgresStore {
     fn request_sync(&self) -> SyncHandle {
         // A commit is on disk when the server confirms it.
         SyncHandle::completed(Ok(()))
+    }
+
+    fn ping(&self) -> Result<(), Error> {
+        self.database.query(RowScope::Everything, WaitLimit::Request, "SELECT 1", &[])?;
+        Ok(())
     }
 
     fn health(&self) -> StoreHealth {

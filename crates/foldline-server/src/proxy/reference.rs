@@ -21,7 +21,13 @@ const ENDPOINTS: &[(&str, &str)] = &[
     (
         "/foldline/healthz",
         "state, version and upstreams of the proxy; upstream_errors by status class; learned_windows of the caller's \
-         tenant with model, upstream, tokens, bounds, evidence, age_seconds and expires_in_seconds",
+         tenant with model, upstream, tokens, bounds, evidence, age_seconds and expires_in_seconds; archive: ok, \
+         unreachable or null",
+    ),
+    (
+        "/foldline/readyz",
+        "200 if the database of the archive answers or the archive is a file, 503 if not; requests are then answered \
+         without new folds",
     ),
     ("/foldline/metrics", "the metrics below, for Prometheus"),
     (

@@ -7,6 +7,8 @@ mod bedrock;
 mod body_budget;
 mod connections;
 mod dashboard;
+#[cfg(feature = "postgres")]
+mod database_outages;
 mod fold;
 mod gemini;
 mod handles;

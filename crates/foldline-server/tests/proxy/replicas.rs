@@ -40,7 +40,7 @@ impl SharedStore for foldline_archive::postgres_testing::TestDatabase {
 
 /// Returns an empty database on the server for tests; none without a server.
 #[cfg(feature = "postgres")]
-fn database() -> Option<foldline_archive::postgres_testing::TestDatabase> {
+pub(crate) fn database() -> Option<foldline_archive::postgres_testing::TestDatabase> {
     let Ok(url) = std::env::var("TEST_POSTGRES_URL") else {
         println!("skipped: needs a PostgreSQL server, see `cargo xtask postgres`");
         return None;
@@ -49,7 +49,7 @@ fn database() -> Option<foldline_archive::postgres_testing::TestDatabase> {
 }
 
 /// Runs a test. Databases for tests are created and dropped outside of it.
-fn run_test(test: impl Future<Output = ()>) {
+pub(crate) fn run_test(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(test);
 }
 
@@ -67,7 +67,7 @@ fn fleet_settings() -> ProxySettings {
 
 /// Replies to a request: with a hidden call in every seventh turn once something is folded, then with a call of the
 /// client's tool.
-fn reply(format: Format, received: &ReceivedRequest) -> UpstreamReply {
+pub(crate) fn reply(format: Format, received: &ReceivedRequest) -> UpstreamReply {
     let request = Request::parse(format, &received.body).unwrap();
     let messages = &request.conversation().messages;
     let results: Vec<String> =
@@ -93,23 +93,23 @@ fn call_id(kind: &str, turn: usize) -> &'static str {
 }
 
 /// The client of a conversation.
-struct ClientSession {
-    format: Format,
+pub(crate) struct ClientSession {
+    pub(crate) format: Format,
     messages: Vec<Value>,
-    turn: usize,
+    pub(crate) turn: usize,
 }
 
 impl ClientSession {
-    fn new(format: Format) -> Self {
+    pub(crate) fn new(format: Format) -> Self {
         Self { format, messages: vec![json!({ "role": "user", "content": "Please make the parser faster." })], turn: 0 }
     }
 
-    fn body(&self) -> String {
+    pub(crate) fn body(&self) -> String {
         streaming_body(self.format, &self.messages)
     }
 
     /// Adds the response and the result of its call.
-    fn advance(&mut self, response: &[u8]) {
+    pub(crate) fn advance(&mut self, response: &[u8]) {
         self.turn += 1;
         let (turn, response) = (self.turn, parse_stream(self.format, response));
         let id = call_id("call", turn);
@@ -214,7 +214,7 @@ impl Fleet {
 }
 
 /// Returns the handles in the messages of a body; the text of the unfold tool has one as an example.
-fn sent_handles(body: &str) -> impl Iterator<Item = String> {
+pub(crate) fn sent_handles(body: &str) -> impl Iterator<Item = String> {
     let messages = body.split(r#","tools":"#).next().unwrap_or_default();
     handles(messages).map(|handle| handle.to_string())
 }

@@ -45,6 +45,7 @@ pub(crate) async fn login(proxy: &AppState, parts: &Parts, body: Body) -> Respon
 pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts, body: Body) -> Response {
     let routes = Router::new()
         .route("/foldline/healthz", get(healthz))
+        .route("/foldline/readyz", get(readyz))
         .route("/foldline/metrics", get(metrics))
         .route("/foldline/unfold/{handle}", get(unfold))
         .merge(api::routes())
@@ -83,11 +84,33 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "upstream_errors": { "4xx": errors.client, "5xx": errors.server, "none": errors.no_response },
         "learned_windows": learned.collect::<Vec<_>>(),
+        "archive": proxy.tenants.archive().map(|archive| archive_state(archive.health().outage.is_none())),
     });
     for (family, url) in upstreams.iter() {
         health[family.name] = url.to_string().into();
     }
     json_response(StatusCode::OK, &health)
+}
+
+/// Returns the state of the archive's database. The reason of an outage is in the log: it may name hosts.
+fn archive_state(is_reachable: bool) -> &'static str {
+    if is_reachable { "ok" } else { "unreachable" }
+}
+
+/// Asks the archive's database. A proxy without it answers requests, but does not fold.
+async fn readyz(State(proxy): State<Arc<AppState>>) -> Response {
+    let archive = proxy.tenants.archive().cloned();
+    let asked = tokio::task::spawn_blocking(move || archive.map_or(Ok(()), |archive| archive.ping())).await;
+    let is_reachable = match asked {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "not ready: the archive is not reachable");
+            false
+        }
+        Err(_) => false,
+    };
+    let status = if is_reachable { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    json_response(status, &json!({ "archive": archive_state(is_reachable) }))
 }
 
 async fn metrics(State(proxy): State<Arc<AppState>>) -> Response {

@@ -110,8 +110,15 @@ impl IdentifiedSession {
         let name = job.session.clone().unwrap_or_else(|| session_name(prefixes.root()));
         // A later round of a response follows at once, and its facts are in memory.
         let is_turn = job.history == HistoryView::Client;
-        if is_turn && facts.refresh(&prefixes, job.session.as_deref()) {
-            state.pins.refresh(job.tenant.key, &name, facts.recorded_pins());
+        if is_turn {
+            match facts.refresh(&prefixes, job.session.as_deref()) {
+                Ok(true) => state.pins.refresh(job.tenant.key, &name, facts.recorded_pins()),
+                Ok(false) => {}
+                Err(error) => {
+                    state.metrics.count_internal_error("archive");
+                    tracing::warn!(%error, "cannot read the ledger; using the facts in memory");
+                }
+            }
         }
         let idle_time = is_turn.then(|| facts.idle_time(&prefixes)).flatten();
         let archive = tenant_archive.map(|archive| archive.in_session(name.clone()));

@@ -13,7 +13,7 @@ use foldline::engine::PinPatterns;
 use foldline::tokens::Tokens;
 use foldline::wire::HiddenRound;
 use foldline::{Ledger, Message};
-use foldline_archive::TenantArchive;
+use foldline_archive::{Error, TenantArchive};
 use foldline_summarize::{ModelSpend, PreparedSummary};
 
 use crate::activity::now_millis;
@@ -120,20 +120,17 @@ impl SessionFacts {
     }
 
     /// Reads the ledger, unless this proxy served the request before: then all facts are in memory. Pins are also read
-    /// from the session with the name that the client sent. Returns true if the ledger was read. After a failed read the
-    /// next request reads again, and this one has the facts that are known.
-    pub(crate) fn refresh(&self, prefixes: &PrefixHashes, client_session: Option<&str>) -> bool {
-        let Some(archive) = &self.archive else { return false };
+    /// from the session with the name that the client sent. Returns true if the ledger was read.
+    ///
+    /// # Errors
+    ///
+    /// The ledger cannot be read. The next request reads again, and this one has the facts that are known.
+    pub(crate) fn refresh(&self, prefixes: &PrefixHashes, client_session: Option<&str>) -> Result<bool, Error> {
+        let Some(archive) = &self.archive else { return Ok(false) };
         if lock(&self.requests).has_predecessor(prefixes) {
-            return false;
+            return Ok(false);
         }
-        let ledger = match archive.session_ledger(client_session) {
-            Ok(ledger) => ledger,
-            Err(error) => {
-                tracing::warn!(%error, "cannot read the ledger; using the facts in memory");
-                return false;
-            }
-        };
+        let ledger = archive.session_ledger(client_session)?;
         *lock(&self.recorded_pins) = newest_pins(&ledger.facts);
         let mut table = self.table();
         table.forget_unrecorded_budgets();
@@ -147,7 +144,7 @@ impl SessionFacts {
         if let Some(previous) = prefixes.previous_request() {
             requests.add(previous, ledger.used_at, true);
         }
-        true
+        Ok(true)
     }
 
     /// Records that no other proxy writes the ledger of this session, so that it need not be read.
@@ -450,7 +447,7 @@ mod tests {
             SessionFacts::new(Some(archive.in_session("s".to_owned())))
         });
         let serve = |facts: &SessionFacts, at: usize| {
-            let has_read = facts.refresh(&turn(at), None);
+            let has_read = facts.refresh(&turn(at), None).unwrap();
             facts.note_sent(turn(at).full(), false);
             facts.record_budget(turn(at).full(), 9_000 - at as Tokens);
             facts.note_answered(turn(at).full());
@@ -461,7 +458,7 @@ mod tests {
         assert_eq!([serve(&one, 5), serve(&one, 5), serve(&one, 6)], [true, false, false]);
         assert_eq!(one.ledger(&turn(6)).budgets.len(), 7);
         other.note_sent(turn(7).full(), false);
-        assert!(other.refresh(&turn(8), None), "its answer may be another replica's");
+        assert!(other.refresh(&turn(8), None).unwrap(), "its answer may be another replica's");
     }
 
     #[test]
@@ -472,7 +469,7 @@ mod tests {
         let grown = prefixes(&["a", "b", "c"]);
         let load = || {
             let facts = SessionFacts::new(Some(archive.in_session("s".to_owned())));
-            assert!(facts.refresh(&grown, None));
+            assert!(facts.refresh(&grown, None).unwrap());
             facts
         };
         let facts = load();

@@ -112,6 +112,11 @@ impl TenantDirectory {
         self.tenancy
     }
 
+    /// Returns the archive.
+    pub(crate) fn archive(&self) -> Option<&Archive> {
+        self.archive.as_ref()
+    }
+
     /// Returns true if originals are stored.
     pub(crate) fn has_archive(&self) -> bool {
         self.archive.is_some()

@@ -1,0 +1,180 @@
+//! A database that is slow, absent, full of connections or restarted: requests are answered within a bound, the outage is
+//! visible, and folding goes on afterwards without a restart.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use foldline::wire::Format;
+use foldline_archive::postgres_testing::{TestDatabase, run_sql};
+use foldline_archive::{Archive, Namespace};
+use hyper::StatusCode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::fold::endpoint;
+use crate::replicas::{ClientSession, database, reply, run_test, sent_handles};
+use crate::support::{ProxyHarness, ReceivedRequest};
+use crate::unfold_tool::small_window_settings;
+
+/// Longest time of a request while the database does not answer: one wait of the archive, and the request itself.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(8);
+
+/// What a link to the database does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinkMode {
+    Open,
+    /// Accepts connections and bytes, and forwards nothing.
+    Paused,
+    /// Closes all connections.
+    Closed,
+}
+
+/// A link between an archive and the database that can fail.
+struct DatabaseLink {
+    port: u16,
+    mode: watch::Sender<LinkMode>,
+}
+
+impl DatabaseLink {
+    async fn start(database_port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (mode, modes) = watch::channel(LinkMode::Open);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if *modes.borrow() == LinkMode::Closed {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(("127.0.0.1", database_port)).await else { continue };
+                let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
+                tokio::spawn(forward(client_in, server_out, modes.clone()));
+                tokio::spawn(forward(server_in, client_out, modes.clone()));
+            }
+        });
+        Self { port, mode }
+    }
+
+    fn set(&self, mode: LinkMode) {
+        self.mode.send(mode).unwrap();
+    }
+}
+
+/// Forwards bytes while the link is open.
+async fn forward(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mut modes: watch::Receiver<LinkMode>,
+) {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read.unwrap_or(0),
+            closed = modes.wait_for(|mode| *mode == LinkMode::Closed) => { drop(closed); return }
+        };
+        if read == 0 || modes.wait_for(|mode| *mode != LinkMode::Paused).await.is_err() {
+            return;
+        }
+        if *modes.borrow() == LinkMode::Closed || to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A proxy whose archive is behind a link, and a client in a conversation.
+struct OutageTest {
+    harness: ProxyHarness,
+    link: DatabaseLink,
+    session: ClientSession,
+}
+
+impl OutageTest {
+    async fn start(database: &TestDatabase) -> Self {
+        let link = DatabaseLink::start(database.port()).await;
+        let archive = Archive::open(database.url_at(link.port)).unwrap();
+        let answer = |received: &ReceivedRequest| reply(Format::OpenAiChat, received);
+        let harness = ProxyHarness::start(small_window_settings(), Some(archive), answer).await;
+        Self { harness, link, session: ClientSession::new(Format::OpenAiChat) }
+    }
+
+    /// Runs turns, each of which must be answered in time.
+    async fn run_turns(&mut self, turns: usize) {
+        for _ in 0..turns {
+            let begin = Instant::now();
+            let response = self.harness.post(endpoint(self.session.format), self.session.body()).await;
+            assert!(response.is_complete && response.status == 200, "turn {}: {response:?}", self.session.turn);
+            assert!(begin.elapsed() < MAX_REQUEST_TIME, "turn {}: {:?}", self.session.turn, begin.elapsed());
+            self.session.advance(&response.body);
+        }
+    }
+
+    /// Returns the status of the readiness endpoint, and the state of the archive in the health.
+    async fn readiness(&self) -> (StatusCode, String) {
+        let ready = self.harness.get("/foldline/readyz").await.status;
+        let health = self.harness.get("/foldline/healthz").await;
+        assert_eq!(health.status, 200, "the proxy itself is healthy");
+        let health: serde_json::Value = serde_json::from_str(health.text()).unwrap();
+        (ready, health["archive"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until the proxy is ready, and checks that it folds.
+    async fn check_recovery(&mut self, database: &TestDatabase) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.readiness().await != (StatusCode::OK, "ok".into()) {
+            assert!(Instant::now() < deadline, "not ready: {:?}", self.readiness().await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let before = self.handles();
+        self.run_turns(6).await;
+        let sent = self.handles();
+        assert!(sent.len() > before.len(), "folds again");
+        let archive = Archive::open(database.url()).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        for handle in sent {
+            assert!(tenant.unfold(&handle).is_ok(), "{handle} does not resolve");
+        }
+    }
+
+    /// Returns all handles that were sent.
+    fn handles(&self) -> BTreeSet<String> {
+        let bodies = self.harness.received().into_iter().map(|received| received.body);
+        bodies.flat_map(|body| sent_handles(std::str::from_utf8(&body).unwrap()).collect::<Vec<_>>()).collect()
+    }
+}
+
+/// Runs a conversation through an outage, from `begin` to `end`.
+fn run_outage(begin: impl FnOnce(&TestDatabase, &DatabaseLink), end: impl FnOnce(&TestDatabase, &DatabaseLink)) {
+    let Some(database) = database() else { return };
+    run_test(async {
+        let mut test = OutageTest::start(&database).await;
+        assert_eq!(test.readiness().await, (StatusCode::OK, "ok".into()));
+        test.run_turns(14).await;
+        tokio::task::block_in_place(|| begin(&database, &test.link));
+        test.run_turns(6).await;
+        assert_eq!(test.readiness().await, (StatusCode::SERVICE_UNAVAILABLE, "unreachable".into()));
+        tokio::task::block_in_place(|| end(&database, &test.link));
+        test.check_recovery(&database).await;
+    });
+}
+
+#[test]
+fn paused_database_fails_open() {
+    run_outage(|_, link| link.set(LinkMode::Paused), |_, link| link.set(LinkMode::Open));
+}
+
+#[test]
+fn stopped_database_fails_open() {
+    run_outage(|_, link| link.set(LinkMode::Closed), |_, link| link.set(LinkMode::Open));
+}
+
+/// The server refuses connections because there are too many.
+#[test]
+fn exhausted_connections_fail_open() {
+    let set_limit = |database: &TestDatabase, limit: i32| {
+        let (url, admin) = (database.url(), std::env::var("TEST_POSTGRES_URL").unwrap());
+        let name = url.rsplit('/').next().unwrap();
+        let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+        run_sql(&admin, &format!("ALTER DATABASE {name} CONNECTION LIMIT {limit}; {end}"));
+    };
+    run_outage(move |database, _| set_limit(database, 0), move |database, _| set_limit(database, -1));
+}
