@@ -54,8 +54,12 @@ fn send_request(proxy: &str, method: &str, path: &str, body: &str) -> (String, V
 struct ServeProcess(Child, String);
 
 impl ServeProcess {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    fn start(command: Command) -> Self {
+        Self::start_with_log(command, Stdio::null())
+    }
+
+    fn start_with_log(mut command: Command, log: Stdio) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().rsplit_once("http://").expect("the first line contains the address").1.to_owned();
@@ -215,4 +219,28 @@ fn token_comes_from_a_file_and_not_from_arguments() {
     let status = |path: &str| send_request(&serving.1, "GET", path, "").0.lines().next().unwrap().to_owned();
     assert!(status("/foldline/healthz").contains("401"));
     assert!(status("/token/t-1/foldline/healthz").contains("200"));
+}
+
+/// OAuth tokens and signatures change, so they identify no tenant: a proxy that depends on credentials warns of that.
+#[test]
+fn rotating_credentials_are_reported_at_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    let warns = |tokens: &str, arguments: &[&str]| {
+        std::fs::write(&file, tokens).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let log = folder.path().join("log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--archive"]).arg(folder.path().join("archive.db"));
+        command.args(arguments);
+        drop(ServeProcess::start_with_log(command, std::fs::File::create(&log).unwrap().into()));
+        std::fs::read_to_string(log).unwrap().contains("rotating credential (OAuth, SigV4), belong to no tenant")
+    };
+    let tokens = ["--token-file", file.to_str().unwrap()];
+    let by_credential = [&tokens[..], &["--tenancy", "credential"]].concat();
+    assert!(warns("", &["--tenancy", "credential"]), "without tokens");
+    assert!(warns("t-1\n", &by_credential), "a token without a name");
+    assert!(!warns("alice = t-1\n", &by_credential), "named tokens identify every request");
+    assert!(!warns("alice = t-1\n", &tokens), "a tenant per token");
+    assert!(!warns("", &[]), "one tenant");
 }

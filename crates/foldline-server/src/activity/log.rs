@@ -264,6 +264,18 @@ mod tests {
     }
 
     #[test]
+    fn live_session_remembers_a_bounded_number_of_handles() {
+        let fold = |number: usize| FoldRecord { handle: Some(format!("{number:012}")), ..FoldRecord::default() };
+        let mut session = LiveSession::default();
+        for batch in 0..3 {
+            let first = batch * MAX_LIVE_HANDLES / 2 + batch;
+            session.add_handles(&(first..first + MAX_LIVE_HANDLES / 2 + 1).map(fold).collect::<Vec<_>>());
+        }
+        assert_eq!(session.handles.len(), MAX_LIVE_HANDLES);
+        assert!(session.handles.contains("000000000000"), "those that came first stay");
+    }
+
+    #[test]
     fn log_without_an_archive_lives_in_memory() {
         let log = ActivityLog::new(None);
         log.record(record("a"));
