@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::audit::{AuditAction, AuditEntry, AuditLog, append_audit};
 use crate::encryption::{ArchiveCipher, ArchiveKey};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
@@ -46,6 +47,7 @@ pub struct Archive {
     store: Arc<dyn ArchiveStore>,
     cipher: ArchiveCipher,
     identity: Arc<Mutex<Option<KnownIdentity>>>,
+    audit: Option<AuditLog>,
 }
 
 /// The identity of a store, and the generation in which it was read.
@@ -63,6 +65,8 @@ pub struct ArchiveOptions {
     pub key: Option<ArchiveKey>,
     /// The access mode.
     pub access: AccessMode,
+    /// The log of reads and deletions.
+    pub audit: Option<AuditLog>,
 }
 
 /// The access mode of an archive.
@@ -103,7 +107,7 @@ impl Archive {
             }
             Some((scheme, _)) => return Err(unsupported_scheme(scheme)),
         };
-        Ok(Self::with_store(store, cipher))
+        Ok(Self { audit: options.audit, ..Self::with_store(store, cipher) })
     }
 
     /// Returns true if a path is the URL of a database rather than the path of a file.
@@ -136,7 +140,7 @@ impl Archive {
     }
 
     pub(crate) fn with_store(store: Arc<dyn ArchiveStore>, cipher: ArchiveCipher) -> Self {
-        Self { store, cipher, identity: Arc::default() }
+        Self { store, cipher, identity: Arc::default(), audit: None }
     }
 
     /// Returns the name of the store for messages: a path, or a URL without credentials.
@@ -157,7 +161,12 @@ impl Archive {
 
     /// Returns the part of the archive that belongs to a namespace.
     pub fn tenant(&self, namespace: &Namespace) -> TenantArchive {
-        TenantArchive::new(self.store.clone(), &self.cipher, namespace.clone())
+        TenantArchive::new(self.store.clone(), &self.cipher, namespace.clone(), self.audit.clone())
+    }
+
+    /// Records an action on all namespaces in the audit log.
+    pub(crate) fn audit(&self, action: AuditAction) -> Result<(), Error> {
+        append_audit(self.audit.as_ref(), &AuditEntry::new(action, None))
     }
 
     pub(crate) fn store_rows(&self) -> &dyn ArchiveStore {

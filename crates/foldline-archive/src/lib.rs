@@ -10,6 +10,7 @@
 
 mod admin;
 mod archive;
+mod audit;
 mod clock;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -36,6 +37,7 @@ pub use crate::admin::stats::{ArchiveStats, ToolStats};
 pub use crate::admin::transfer::{ExportReport, ImportReport};
 pub use crate::admin::verify::{ByteProgress, DamagedOriginal, VerifyReport};
 pub use crate::archive::{AccessMode, Archive, ArchiveOptions};
+pub use crate::audit::AuditLog;
 pub use crate::encryption::ArchiveKey;
 pub use crate::error::{Error, ErrorKind};
 pub use crate::namespace::Namespace;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::audit::{AuditAction, AuditEntry, AuditLog, append_audit};
 use crate::encryption::{ArchiveCipher, StoredName, TenantCipher};
 use crate::error::Error;
 use crate::namespace::Namespace;
@@ -41,11 +42,17 @@ pub struct TenantArchive {
     namespace: Namespace,
     cipher: TenantCipher,
     session: Option<String>,
+    audit: Option<AuditLog>,
 }
 
 impl TenantArchive {
-    pub(crate) fn new(store: Arc<dyn ArchiveStore>, cipher: &ArchiveCipher, namespace: Namespace) -> Self {
-        Self { store, cipher: cipher.for_namespace(&namespace), namespace, session: None }
+    pub(crate) fn new(
+        store: Arc<dyn ArchiveStore>,
+        cipher: &ArchiveCipher,
+        namespace: Namespace,
+        audit: Option<AuditLog>,
+    ) -> Self {
+        Self { store, cipher: cipher.for_namespace(&namespace), namespace, session: None, audit }
     }
 
     /// Returns the same tenant; everything stored through it is attributed to this session.
@@ -67,6 +74,16 @@ impl TenantArchive {
     /// Returns the namespace of the tenant.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
+    }
+
+    /// Records an action in the audit log. `describe` adds to the entry, which has the namespace and the session.
+    pub(crate) fn audit<'e>(
+        &'e self,
+        action: AuditAction,
+        describe: impl FnOnce(AuditEntry<'e>) -> AuditEntry<'e>,
+    ) -> Result<(), Error> {
+        let entry = AuditEntry { session: self.session(), ..AuditEntry::new(action, Some(&self.namespace)) };
+        append_audit(self.audit.as_ref(), &describe(entry))
     }
 
     pub(crate) fn store_rows(&self) -> &dyn ArchiveStore {

@@ -73,6 +73,12 @@ pub(crate) enum ColorChoice {
     Plain,
 }
 
+/// Returns the program and the command that is running, for the audit log.
+pub(crate) fn command_name() -> String {
+    let command = std::env::args_os().nth(1).unwrap_or_default();
+    format!("foldline {}", command.to_string_lossy())
+}
+
 /// Returns the level of the log: the first level in `RUST_LOG`, whatever module it is for.
 pub(crate) fn log_level() -> Option<LevelFilter> {
     let directives = std::env::var(RUST_LOG).ok()?;

@@ -277,3 +277,18 @@ fn file_is_migrated_to_postgres_and_held() {
     let (code, message) = failure_of(folder, &["archive", "hold", "--set", "case 18"]);
     assert!(code != 0 && message.contains("PostgreSQL"), "{message}");
 }
+
+#[test]
+fn audit_log_names_the_command() {
+    let folder = archive_folder();
+    let folder = folder.path();
+    let handle = Handle::for_content(LOG_TEXT.as_bytes());
+    let log = folder.join("audit.jsonl");
+    let audit = ["--audit-log", log.to_str().unwrap()];
+    stdout_of(folder, &[&["unfold", handle.as_str()][..], &audit].concat());
+    stdout_of(folder, &[&["archive", "prune", "--unused-for", "30d"][..], &audit].concat());
+    let log = std::fs::read_to_string(log).unwrap();
+    let [unfold, prune] = log.lines().collect::<Vec<_>>()[..] else { panic!("{log}") };
+    assert!(unfold.contains(r#""source":"foldline unfold""#) && unfold.contains(handle.as_str()), "{unfold}");
+    assert!(prune.contains(r#""source":"foldline archive""#) && prune.contains(r#""action":"prune""#), "{prune}");
+}

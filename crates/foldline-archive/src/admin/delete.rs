@@ -6,6 +6,7 @@
 use foldline::Handle;
 
 use crate::archive::Archive;
+use crate::audit::{AuditAction, AuditEntry};
 use crate::error::Error;
 use crate::store::Deletion;
 use crate::tenant::TenantArchive;
@@ -44,6 +45,7 @@ impl TenantArchive {
     ///
     /// If the archive cannot be written.
     pub fn delete_everything(&self) -> Result<DeleteReport, Error> {
+        self.audit(AuditAction::Delete, |entry| entry)?;
         self.delete(&Deletion::Everything)
     }
 
@@ -53,6 +55,7 @@ impl TenantArchive {
     ///
     /// If the archive cannot be written.
     pub fn delete_session(&self, name: &str) -> Result<DeleteReport, Error> {
+        self.audit(AuditAction::Delete, |entry| AuditEntry { session: Some(name), ..entry })?;
         self.delete(&Deletion::Session(self.cipher().session_name(name)?.key))
     }
 
@@ -62,6 +65,7 @@ impl TenantArchive {
     ///
     /// If the archive cannot be written.
     pub fn delete_original(&self, handle: Handle) -> Result<DeleteReport, Error> {
+        self.audit(AuditAction::Delete, |entry| AuditEntry { handle: Some(handle.as_str()), ..entry })?;
         self.delete(&Deletion::Original(self.cipher().handle_name(handle)?.key))
     }
 

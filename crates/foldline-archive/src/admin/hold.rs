@@ -3,6 +3,7 @@
 //! A hold of a session covers the originals that the session stored first, its facts, requests and events. A hold of the
 //! namespace covers everything in it.
 
+use crate::audit::{AuditAction, AuditEntry};
 use crate::clock;
 use crate::error::Error;
 use crate::store::HoldRow;
@@ -27,6 +28,7 @@ impl TenantArchive {
     ///
     /// If the archive cannot be written, or is a file.
     pub fn set_hold(&self, session: Option<&str>, reason: &str) -> Result<(), Error> {
+        self.audit(AuditAction::Hold, |entry| AuditEntry { session, reason: Some(reason), ..entry })?;
         let session = session.map(|name| self.cipher().session_name(name)).transpose()?;
         let hold = HoldRow { session, reason: reason.to_owned(), at: clock::now_millis() };
         self.store_rows().set_hold(self.namespace(), hold)
@@ -38,6 +40,7 @@ impl TenantArchive {
     ///
     /// If the archive cannot be written.
     pub fn release_hold(&self, session: Option<&str>) -> Result<bool, Error> {
+        self.audit(AuditAction::Release, |entry| AuditEntry { session, ..entry })?;
         let session = session.map(|name| self.cipher().session_name(name)).transpose()?;
         self.store_rows().release_hold(self.namespace(), session.as_ref().map(|name| name.key.as_str()))
     }

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use crate::archive::Archive;
+use crate::audit::AuditAction;
 use crate::clock;
 use crate::clock::to_millis;
 use crate::error::Error;
@@ -66,6 +67,7 @@ impl Archive {
     ///
     /// If the archive cannot be written.
     pub fn prune(&self, retention: &RetentionPolicy) -> Result<PruneReport, Error> {
+        self.audit(AuditAction::Prune)?;
         prune_scope(self.store_rows(), ArchiveScope::Everything, retention)
     }
 }
@@ -77,6 +79,7 @@ impl TenantArchive {
     ///
     /// If the archive cannot be written.
     pub fn prune(&self, retention: &RetentionPolicy) -> Result<PruneReport, Error> {
+        self.audit(AuditAction::Prune, |entry| entry)?;
         prune_scope(self.store_rows(), ArchiveScope::Namespace(self.namespace()), retention)
     }
 }

@@ -23,6 +23,7 @@ use foldline::Handle;
 use serde::{Deserialize, Serialize};
 
 use crate::admin::verify::ByteProgress;
+use crate::audit::AuditAction;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::originals::entry::UnfoldedOriginal;
@@ -123,6 +124,7 @@ impl TenantArchive {
     /// is not an error.
     pub fn export(&self, out: impl Write, mut progress: impl FnMut(ByteProgress)) -> Result<ExportReport, Error> {
         let failed = |error: std::io::Error| Error::new(ErrorKind::Io, format!("could not write the export: {error}"));
+        self.audit(AuditAction::Export, |entry| entry)?;
         let mut out = zstd::stream::write::Encoder::new(out, 3).map_err(failed)?;
         let mut write = |line: &ExportLine| {
             serde_json::to_writer(&mut out, line).map_err(std::io::Error::from)?;

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use foldline::Handle;
 
+use crate::audit::{AuditAction, AuditEntry};
 use crate::error::{Error, ErrorKind};
 use crate::handle_prefix::HandlePrefix;
 use crate::originals::entry::UnfoldedOriginal;
@@ -26,7 +27,8 @@ impl TenantArchive {
     ///
     /// # Errors
     ///
-    /// If there is no such handle, several have the prefix, or the original has expired or is damaged.
+    /// If there is no such handle, several have the prefix, the original has expired or is damaged, or the read cannot be
+    /// recorded in the audit log.
     pub fn unfold(&self, handle: &str) -> Result<UnfoldedOriginal, Error> {
         let prefix = HandlePrefix::parse(handle)?;
         let mut available: Vec<FoundOriginal> = Vec::new();
@@ -68,6 +70,8 @@ impl TenantArchive {
             // copy. A read-only archive cannot be marked.
             let _ = self.store_rows().set_states(vec![(found.id, OriginalState::Damaged)]);
         }
-        found.opened
+        let opened = found.opened?;
+        self.audit(AuditAction::Unfold, |entry| AuditEntry { handle: Some(found.handle.as_str()), ..entry })?;
+        Ok(opened)
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use crate::audit::AuditAction;
 use crate::clock;
 use crate::error::{Error, ErrorKind};
 use crate::originals::entry::{OriginalInfo, UnfoldedOriginal};
@@ -73,6 +74,7 @@ impl TenantArchive {
                 "nothing to search for: give words of two letters or more, or numbers of three digits or more",
             ));
         }
+        self.audit(AuditAction::Search, |entry| entry)?;
         let terms: Vec<SearchTerms> = query.iter().map(SearchTerms::from).collect();
         let candidates = self.store_rows().find_candidates(self.namespace(), &terms, MAX_RANKED)?;
         let Some(candidates) = candidates else { return Ok(SearchResults::default()) };
@@ -115,7 +117,6 @@ struct RankedOriginal {
     original: UnfoldedOriginal,
 }
 
-/// Returns the distinct words of a query.
 /// Finds the line of a text that matches words best, counted from 1, and returns it with its neighbors, shortened,
 /// secrets redacted; none if the text does not have all the words.
 pub fn find_lines(text: &str, words: &str) -> Option<(usize, String)> {
@@ -124,6 +125,7 @@ pub fn find_lines(text: &str, words: &str) -> Option<(usize, String)> {
     is_match.then(|| snippet(text, &query))
 }
 
+/// Returns the distinct words of a query.
 pub(crate) fn query_words(text: &str) -> Vec<SearchWord> {
     let mut words: Vec<SearchWord> = Vec::new();
     for_each_word(&text[..text.floor_char_boundary(MAX_QUERY_BYTES)], |word| {

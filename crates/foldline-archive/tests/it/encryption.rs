@@ -2,12 +2,12 @@
 #![cfg(feature = "encryption")]
 
 use foldline::{Handle, OriginalStore};
-use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, ErrorKind, Namespace, RequestRecord};
+use foldline_archive::{Archive, ArchiveKey, ArchiveOptions, ErrorKind, Namespace, RequestRecord};
 
 use crate::support::{TempArchive, original};
 
 fn encrypted_options(secret: u8) -> ArchiveOptions {
-    ArchiveOptions { key: Some(ArchiveKey::new(&[secret; 32]).unwrap()), access: AccessMode::ReadWrite }
+    ArchiveOptions { key: Some(ArchiveKey::new(&[secret; 32]).unwrap()), ..ArchiveOptions::default() }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing test panics, and a skipped one prints why")]
 
+mod audit;
 mod crash;
 mod delete;
 mod disk;

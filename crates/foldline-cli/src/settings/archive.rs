@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use foldline::engine::StoreError;
 use foldline::{Original, OriginalStore};
-use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, Namespace, TenantArchive};
+use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, AuditLog, Namespace, TenantArchive};
 use foldline_server::proxy::ProxyMode;
 
+use crate::environment;
 use crate::settings::layers::SettingLayers;
-use crate::settings::table::{ARCHIVE, ARCHIVE_KEY, ARCHIVE_KEY_FILE, NAMESPACE};
+use crate::settings::table::{ARCHIVE, ARCHIVE_KEY, ARCHIVE_KEY_FILE, AUDIT_LOG, NAMESPACE};
 
 /// Resolved archive settings.
 pub(crate) struct ArchiveSettings {
@@ -19,6 +20,7 @@ pub(crate) struct ArchiveSettings {
     /// True if the namespace was chosen, false if it is the default.
     pub(crate) has_chosen_namespace: bool,
     key: Option<ArchiveKey>,
+    audit: Option<AuditLog>,
 }
 
 /// Returns the namespace of the local user's originals.
@@ -59,17 +61,20 @@ impl ArchiveSettings {
             }
         };
         let has_chosen_namespace = layers.get(&NAMESPACE).is_some();
-        Ok(Self { path, namespace: namespace(layers)?, has_chosen_namespace, key })
+        let audit =
+            layers.path(&AUDIT_LOG).map(|path| AuditLog::open(path, environment::command_name())).transpose()?;
+        Ok(Self { path, namespace: namespace(layers)?, has_chosen_namespace, key, audit })
     }
 
     /// Returns the settings of another archive with the same key and namespace.
     pub(crate) fn at(&self, path: PathBuf) -> Self {
-        Self { path, namespace: self.namespace.clone(), key: self.key.clone(), ..*self }
+        let (namespace, key, audit) = (self.namespace.clone(), self.key.clone(), self.audit.clone());
+        Self { path, namespace, key, audit, ..*self }
     }
 
     /// Opens the archive.
     pub(crate) fn open(&self, access: AccessMode) -> Result<Archive, foldline_archive::Error> {
-        Archive::open_with(&self.path, ArchiveOptions { key: self.key.clone(), access })
+        Archive::open_with(&self.path, ArchiveOptions { key: self.key.clone(), access, audit: self.audit.clone() })
     }
 
     /// Opens an existing archive for writing.

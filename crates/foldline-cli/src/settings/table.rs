@@ -413,6 +413,18 @@ pub(crate) const ARCHIVE_KEY: Setting = Setting::new(
 )
 .only_from(SettingSources::VariableOnly);
 
+pub(crate) const AUDIT_LOG: Setting = Setting::new(
+    "audit-log",
+    "FOLDLINE_AUDIT_LOG",
+    Archive,
+    File,
+    "A file to which every read and deletion of originals is appended",
+)
+.details(
+    "One line of JSON for each unfold, search, export, deletion, expiry and legal hold, with time, command, namespace, session \
+     and handle, and without contents. What cannot be recorded is refused.",
+);
+
 pub(crate) const NAMESPACE: Setting =
     Setting::new("namespace", "FOLDLINE_NAMESPACE", Archive, Name, "Namespace of the originals").default("local");
 
@@ -446,6 +458,7 @@ const OTHER_SETTINGS: &[&Setting] = &[
     &ARCHIVE,
     &ARCHIVE_KEY_FILE,
     &ARCHIVE_KEY,
+    &AUDIT_LOG,
     &NAMESPACE,
 ];
 
