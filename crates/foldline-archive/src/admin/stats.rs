@@ -1,6 +1,7 @@
 //! Statistics of a tenant's part of the archive.
 
 use crate::error::Error;
+use crate::store::ArchiveScope;
 use crate::tenant::TenantArchive;
 
 /// Statistics of a tenant's part of the archive.
@@ -48,6 +49,15 @@ pub struct ToolStats {
 }
 
 impl TenantArchive {
+    /// Returns the bytes of this namespace's originals in the store, compressed.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
+    pub fn used_bytes(&self) -> Result<u64, Error> {
+        self.store_rows().used_bytes(ArchiveScope::Namespace(self.namespace()))
+    }
+
     /// Returns the statistics of this tenant.
     ///
     /// # Errors

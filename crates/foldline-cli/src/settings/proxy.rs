@@ -14,9 +14,9 @@ use foldline_server::proxy::{
 use crate::clients::launch::CallerEnv;
 use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::settings::table::{
-    ALLOW_HOST, ALLOW_ORIGIN, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
-    OLLAMA_NUM_CTX, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, THREADS, TLS_CERT, TLS_KEY,
-    TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
+    ALLOW_HOST, ALLOW_ORIGIN, GATEWAY, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
+    OLLAMA_NUM_CTX, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES,
+    TENANT_REQUESTS, THREADS, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -55,6 +55,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
         policy_replay: None,
         listen: layers.parse(&LISTEN, parse_listen_address)?.unwrap_or(defaults.listen),
         tokens: access_tokens(layers)?,
+        gateways: list(layers, &GATEWAY),
         allowed_hosts: list(layers, &ALLOW_HOST),
         allowed_origins: list(layers, &ALLOW_ORIGIN),
         tenancy: layers.parse(&TENANCY, str::parse)?,
@@ -81,6 +82,8 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
             total_body_bytes: megabytes(&MAX_BODIES, defaults.limits.total_body_bytes)?,
             requests: count(&MAX_REQUESTS, defaults.limits.requests)?,
             sessions: count(&MAX_SESSIONS, defaults.limits.sessions)?,
+            tenant_requests: layers.parse(&TENANT_REQUESTS, |text| text.parse().map_err(|_| "not a whole number"))?,
+            tenant_bytes: layers.parse(&TENANT_BYTES, MegabytesArg::from_str)?.map(|it| it.0),
         },
         timeouts: Timeouts {
             response_start: seconds(&RESPONSE_TIMEOUT, defaults.timeouts.response_start)?,

@@ -225,6 +225,38 @@ pub(crate) const TENANCY: Setting = Setting::new(
 .default_note("single without tokens, token where all have names, else credential")
 .shared();
 
+pub(crate) const GATEWAY: Setting = Setting::new(
+    "gateway",
+    "FOLDLINE_GATEWAY",
+    Proxy,
+    Name,
+    "Names of tokens, separated by commas, that belong to trusted gateways",
+)
+.details(
+    "A request with such a token names its tenant in the header x-foldline-tenant (letters, digits and - _ . @), and is \
+     forwarded unmodified without it. Other clients cannot set the header.",
+)
+.shared();
+
+pub(crate) const TENANT_REQUESTS: Setting = Setting::new(
+    "tenant-requests",
+    "FOLDLINE_TENANT_REQUESTS",
+    Proxy,
+    Count,
+    "Maximum number of concurrent requests of one tenant; further ones are refused with 429 and a retry hint",
+)
+.default_note("no limit");
+
+pub(crate) const TENANT_BYTES: Setting = Setting::new(
+    "tenant-bytes",
+    "FOLDLINE_TENANT_BYTES",
+    Proxy,
+    Bytes,
+    "Maximum size of one tenant's originals in the archive, such as 2GB, read every 30 seconds; above it nothing new is \
+     folded, and requests pass",
+)
+.default_note("no limit");
+
 pub(crate) const TLS_CERT: Setting = Setting::new(
     "tls-cert",
     "FOLDLINE_TLS_CERT",
@@ -434,8 +466,19 @@ pub(crate) static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
 });
 
 /// Settings before those of the upstreams.
-const CONNECTION_SETTINGS: &[&Setting] =
-    &[&LISTEN, &TOKEN, &TOKENS, &TOKEN_FILE, &ALLOW_HOST, &ALLOW_ORIGIN, &TENANCY, &TLS_CERT, &TLS_KEY, &UPSTREAM];
+const CONNECTION_SETTINGS: &[&Setting] = &[
+    &LISTEN,
+    &TOKEN,
+    &TOKENS,
+    &TOKEN_FILE,
+    &ALLOW_HOST,
+    &ALLOW_ORIGIN,
+    &TENANCY,
+    &GATEWAY,
+    &TLS_CERT,
+    &TLS_KEY,
+    &UPSTREAM,
+];
 
 /// Settings after those of the upstreams.
 const OTHER_SETTINGS: &[&Setting] = &[
@@ -451,6 +494,8 @@ const OTHER_SETTINGS: &[&Setting] = &[
     &MAX_BODIES,
     &MAX_REQUESTS,
     &MAX_SESSIONS,
+    &TENANT_REQUESTS,
+    &TENANT_BYTES,
     &RESPONSE_TIMEOUT,
     &IDLE_TIMEOUT,
     &SETTINGS_FILE,

@@ -55,7 +55,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     if parts.uri.path().starts_with(routes::ADMIN_PREFIX) {
         return Ok(routes::handle_admin_request(state, parts, body).await);
     }
-    let open = OpenRequest::admit(&state).await.ok_or(ErrorCause::NoSlot)?;
+    let open = OpenRequest::admit(&state, &parts).await?;
 
     let route = RequestRoute::for_request(&parts);
     let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;

@@ -39,6 +39,7 @@ const ENDPOINTS: &[(&str, &str)] = &[
 /// Headers of requests and responses.
 const HEADERS: &[(&str, &str)] = &[
     ("x-foldline-bypass: 1", "request: forward it unmodified"),
+    ("x-foldline-tenant: NAME", "request of a trusted gateway: its tenant; removed from other requests"),
     ("x-foldline-session: NAME", "request: name of its session in the archive"),
     (
         "x-foldline-token: TOKEN",

@@ -33,6 +33,9 @@ pub struct ProxySettings {
     pub listen: SocketAddr,
     /// Tokens that authenticate clients. Required if the address is not loopback.
     pub tokens: Vec<AccessToken>,
+    /// Names of tokens that belong to trusted gateways. A request with such a token names its tenant in the header
+    /// `x-foldline-tenant`.
+    pub gateways: Vec<String>,
     /// Hosts, besides this machine's own names, under which clients without a token may address the proxy: a name that a
     /// reverse proxy or a container network uses, with or without a port.
     pub allowed_hosts: Vec<String>,
@@ -174,6 +177,10 @@ pub struct ProxyLimits {
     pub requests: usize,
     /// Conversations whose fold state is cached, so that a turn costs only its new bytes.
     pub sessions: usize,
+    /// Maximum concurrent requests of one tenant; further ones are refused with 429.
+    pub tenant_requests: Option<usize>,
+    /// Maximum bytes of one tenant in the archive, compressed. Above it nothing new is folded, and requests pass.
+    pub tenant_bytes: Option<u64>,
 }
 
 /// Timeouts.
@@ -198,6 +205,8 @@ pub struct Timeouts {
     pub shutdown: Duration,
     /// Lifetime of a window learned from an error or a count. Learning it again costs one refused request.
     pub learned: Duration,
+    /// Age at which the stored bytes of a tenant are read again, if they are limited.
+    pub usage: Duration,
 }
 
 /// The base URL of a provider.
@@ -227,6 +236,7 @@ impl Default for ProxySettings {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
             tokens: Vec::new(),
+            gateways: Vec::new(),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             tenancy: None,
@@ -251,7 +261,14 @@ impl Default for ProxySettings {
 
 impl Default for ProxyLimits {
     fn default() -> Self {
-        Self { body_bytes: 64 << 20, total_body_bytes: 1 << 30, requests: 4096, sessions: 1024 }
+        Self {
+            body_bytes: 64 << 20,
+            total_body_bytes: 1 << 30,
+            requests: 4096,
+            sessions: 1024,
+            tenant_requests: None,
+            tenant_bytes: None,
+        }
     }
 }
 
@@ -268,6 +285,7 @@ impl Default for Timeouts {
             // Service managers kill a process after 30 seconds, and it has to close its archive.
             shutdown: Duration::from_secs(28),
             learned: Duration::from_secs(3_600),
+            usage: Duration::from_secs(30),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::proxy::fold::session_cache::SessionCache;
 use crate::proxy::fold::session_pins::SessionPins;
 use crate::proxy::fold::tenant::TenantDirectory;
 use crate::proxy::fold::tenant_mode::TenantModes;
+use crate::proxy::fold::tenant_quota::TenantQuotas;
 use crate::proxy::settings::ProxySettings;
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::models::ModelRegistry;
@@ -34,6 +35,7 @@ pub(crate) struct AppState {
     pub(crate) auth: TokenAuth,
     pub(crate) tenants: TenantDirectory,
     pub(crate) modes: TenantModes,
+    pub(crate) quotas: Arc<TenantQuotas>,
     /// One permit per concurrent request.
     pub(crate) request_permits: Arc<Semaphore>,
     pub(crate) body_budget: BodyBudget,
@@ -64,9 +66,10 @@ impl AppState {
         let (limits, timeouts) = (settings.limits, settings.timeouts);
         Ok(Self {
             checks: RequestChecks::new(&settings),
-            auth: TokenAuth::new(&settings.tokens),
+            auth: TokenAuth::new(&settings.tokens, &settings.gateways),
             tenants: TenantDirectory::new(&settings, archive, metrics.clone())?,
             modes: TenantModes::new(settings.mode),
+            quotas: Arc::new(TenantQuotas::new(limits, timeouts)),
             metrics,
             request_permits: Arc::new(Semaphore::new(limits.requests)),
             body_budget: BodyBudget::new(limits.total_body_bytes, limits.body_bytes, timeouts.body_budget),

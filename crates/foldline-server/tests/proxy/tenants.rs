@@ -1,5 +1,6 @@
 //! Tenants: the originals that a request reads and writes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use foldline::Handle;
 use foldline::engine::marker::handles;
 use foldline::wire::Format;
 use foldline_archive::Namespace;
-use foldline_server::proxy::{AccessToken, Proxy, ProxySettings, Tenancy, TlsFiles};
+use foldline_server::proxy::{AccessToken, Proxy, ProxyLimits, ProxySettings, Tenancy, Timeouts, TlsFiles};
 use http_body_util::Full;
+use hyper::StatusCode;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::rt::TokioExecutor;
@@ -21,7 +23,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::fold::{agent_messages, request_body};
-use crate::support::{ClientResponse, ProxyHarness, UpstreamReply};
+use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, UpstreamReply};
 use crate::unfold_tool::{small_window_settings, temp_archive};
 
 const FORMAT: Format = Format::OpenAiChat;
@@ -88,6 +90,78 @@ async fn named_tokens_separate_tenants_that_share_a_key() {
     assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-a")]).await, 200, "without a key of a provider");
     assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-b")]).await, 404);
     assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-c")]).await, 401);
+}
+
+/// A gateway authenticates its users, and names them; nobody else can.
+#[tokio::test]
+async fn gateway_names_the_tenant() {
+    let kept = temp_archive();
+    let tokens = AccessToken::parse_list("gate = t-g\nalice = t-a").unwrap();
+    let settings = ProxySettings { tokens, gateways: vec!["gate".into()], ..small_window_settings() };
+    let archive = Some(kept.archive.clone());
+    let harness = ProxyHarness::start(settings.clone(), archive, |_| UpstreamReply::json("{}")).await;
+    let (gate, alice) = (("x-foldline-token", "t-g"), ("x-foldline-token", "t-a"));
+    let (ours, theirs) = (("x-foldline-tenant", "alice"), ("x-foldline-tenant", "bob"));
+    let handle = fold(&harness, &[gate, ours, KEY]).await.expect("something is folded");
+    assert!(harness.received().iter().all(|received| !received.headers.contains_key("x-foldline-tenant")));
+    assert_eq!(unfold(&harness, handle, &[gate, ours]).await, 200);
+    assert_eq!(unfold(&harness, handle, &[gate, theirs]).await, 404);
+    assert_eq!(unfold(&harness, handle, &[alice, ours]).await, 404, "a token of the same name is another tenant");
+    assert_eq!(unfold(&harness, handle, &[gate]).await, 403);
+    assert_eq!(fold(&harness, &[gate, KEY]).await, None, "forwarded unmodified");
+    let unknown = ProxySettings { gateways: vec!["door".into()], ..settings };
+    assert!(Proxy::bind(unknown, None).await.err().unwrap().to_string().contains("the gateway door has no token"));
+}
+
+#[tokio::test]
+async fn requests_of_a_tenant_are_limited() {
+    let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
+    let limits = ProxyLimits { tenant_requests: Some(2), ..ProxyLimits::default() };
+    let settings = ProxySettings { tokens, limits, ..small_window_settings() };
+    let slow = |_: &ReceivedRequest| {
+        std::thread::sleep(Duration::from_millis(600));
+        UpstreamReply::json("{}")
+    };
+    let harness = ProxyHarness::start(settings, None, slow).await;
+    let post = async |token: &str| {
+        let body = request_body(FORMAT, &agent_messages(FORMAT, 1));
+        send(&harness, "POST", PATH, &[("x-foldline-token", token)], body).await
+    };
+    let later = async |token: &str| {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        post(token).await
+    };
+    let (first, second, third, other) = tokio::join!(post("t-a"), post("t-a"), later("t-a"), later("t-b"));
+    assert_eq!([first.status, second.status, other.status], [StatusCode::OK; 3]);
+    assert_eq!(third.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(third.headers.contains_key("retry-after") && third.text().contains("this tenant"), "{}", third.text());
+    assert_eq!(post("t-a").await.status, 200, "the limit is of concurrent requests");
+}
+
+/// A tenant that has reached its quota keeps what it has, and its requests pass unfolded.
+#[tokio::test]
+async fn stored_bytes_of_a_tenant_are_limited() {
+    let kept = temp_archive();
+    let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
+    let limits = ProxyLimits { tenant_bytes: Some(1), ..ProxyLimits::default() };
+    let timeouts = Timeouts { usage: Duration::ZERO, ..Timeouts::default() };
+    let settings = ProxySettings { tokens, limits, timeouts, ..small_window_settings() };
+    let harness = ProxyHarness::start(settings, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
+    let (alice, bob) = (("x-foldline-token", "t-a"), ("x-foldline-token", "t-b"));
+    let send_turns = async |token, turns: usize| -> HashSet<Handle> {
+        let body = request_body(FORMAT, &agent_messages(FORMAT, turns));
+        assert_eq!(send(&harness, "POST", PATH, &[token], body).await.status, 200);
+        let sent = harness.received().pop().unwrap().body;
+        handles(std::str::from_utf8(&sent).unwrap()).collect()
+    };
+    let first = send_turns(alice, 40).await;
+    assert!(!first.is_empty(), "the quota is not reached");
+    // Its bytes are read in the background.
+    send_turns(alice, 40).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(send_turns(alice, 90).await.is_subset(&first), "nothing new is folded");
+    assert_eq!(unfold(&harness, *first.iter().next().unwrap(), &[alice]).await, 200);
+    assert!(!send_turns(bob, 90).await.is_subset(&first), "another tenant folds");
 }
 
 /// An access token changes every hour; the conversation continues with the same ledger and the same originals.

@@ -12,7 +12,7 @@ use hyper::Uri;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 
-use crate::proxy::downstream::headers::{COOKIE_NAME, TOKEN};
+use crate::proxy::downstream::headers::{COOKIE_NAME, TENANT, TOKEN};
 
 /// A token that authenticates clients. Its name is that of a tenant, and remains when the token is replaced.
 ///
@@ -140,6 +140,7 @@ pub(crate) struct TokenAuth {
 struct KnownToken {
     hash: blake3::Hash,
     name: Option<Arc<str>>,
+    is_gateway: bool,
 }
 
 /// The result of authentication.
@@ -149,16 +150,20 @@ pub(crate) enum Admission {
     Open,
     /// A token, with its name if it has one.
     Token(Option<Arc<str>>),
+    /// The token of a trusted gateway, with the tenant that it named.
+    Gateway(Option<Arc<str>>),
 }
 
 /// Prefix of a path that carries a token.
 const TOKEN_PATH_PREFIX: &str = "/token/";
 
 impl TokenAuth {
-    pub(crate) fn new(tokens: &[AccessToken]) -> Self {
+    /// Creates the list of accepted tokens. Those with names in `gateways` belong to trusted gateways.
+    pub(crate) fn new(tokens: &[AccessToken], gateways: &[String]) -> Self {
         let known = |token: &AccessToken| KnownToken {
             hash: blake3::hash(token.secret.as_bytes()),
             name: token.name.as_deref().map(Arc::from),
+            is_gateway: token.name.as_ref().is_some_and(|name| gateways.contains(name)),
         };
         Self { tokens: tokens.iter().map(known).collect() }
     }
@@ -167,6 +172,7 @@ impl TokenAuth {
     /// paths that start with `own` a token may also be in `Authorization: Bearer`, which providers use for their own keys.
     pub(crate) fn admit(&self, parts: &mut Parts, own: &str) -> Option<Admission> {
         let in_path = strip_path_token(&mut parts.uri);
+        let tenant = take_tenant(&mut parts.headers);
         let in_header = parts.headers.remove(TOKEN).map(|value| blake3::hash(value.as_bytes()));
         let bearer = bearer(&parts.headers).map(blake3::hash).and_then(|hash| self.find(hash));
         if bearer.is_some() {
@@ -182,7 +188,10 @@ impl TokenAuth {
             remove_cookie(&mut parts.headers);
         }
         let token = [in_header, in_path, in_cookie].into_iter().flatten().find_map(|hash| self.find(hash));
-        token.or(bearer).map(|token| Admission::Token(token.name.clone()))
+        token.or(bearer).map(|token| match token.is_gateway {
+            true => Admission::Gateway(tenant),
+            false => Admission::Token(token.name.clone()),
+        })
     }
 
     /// Returns true if a token is valid.
@@ -194,6 +203,15 @@ impl TokenAuth {
     fn find(&self, hash: blake3::Hash) -> Option<&KnownToken> {
         self.tokens.iter().fold(None, |found, token| if token.hash == hash { Some(token) } else { found })
     }
+}
+
+/// Removes the header with the name of a tenant; returns the name if there is one, and it is valid.
+fn take_tenant(headers: &mut HeaderMap) -> Option<Arc<str>> {
+    let mut names = headers.get_all(TENANT).iter();
+    let name = names.next().filter(|_| names.next().is_none()).and_then(|value| value.to_str().ok());
+    let name = name.filter(|name| is_name(name)).map(Arc::from);
+    headers.remove(TENANT);
+    name
 }
 
 /// Returns the credential of `Authorization: Bearer`.
@@ -264,7 +282,7 @@ mod tests {
     }
 
     fn auth(tokens: &str) -> TokenAuth {
-        TokenAuth::new(&AccessToken::parse_list(tokens).unwrap())
+        TokenAuth::new(&AccessToken::parse_list(tokens).unwrap(), &["gate".to_owned()])
     }
 
     fn named(name: &str) -> Option<Admission> {
@@ -303,6 +321,25 @@ mod tests {
         assert_eq!(auth.admit(&mut parts("/v1/messages", &[("cookie", "foldline_token=7431")]), OWN), None);
         let mut key = parts("/v1/messages", &[("authorization", "Bearer sk-1"), ("x-foldline-token", "t1")]);
         assert!(auth.admit(&mut key, OWN).is_some() && key.headers.contains_key("authorization"));
+    }
+
+    #[test]
+    fn only_a_gateway_names_a_tenant() {
+        let auth = auth("gate=g1\nalice=t1");
+        let admit = |token, tenants: &[&'static str]| {
+            let headers =
+                tenants.iter().map(|tenant| ("x-foldline-tenant", *tenant)).chain([("x-foldline-token", token)]);
+            let mut request = parts("/v1/messages", &headers.collect::<Vec<_>>());
+            let admission = auth.admit(&mut request, OWN);
+            assert!(request.headers.is_empty(), "no header of the gateway reaches a provider");
+            admission
+        };
+        assert_eq!(admit("g1", &["team-7"]), Some(Admission::Gateway(Some("team-7".into()))));
+        assert_eq!(admit("t1", &["team-7"]), named("alice"), "a client cannot name another tenant");
+        assert_eq!(admit("t9", &["team-7"]), None);
+        for none in [&[][..], &[""], &["a/b"], &["team-7", "team-8"]] {
+            assert_eq!(admit("g1", none), Some(Admission::Gateway(None)), "{none:?}");
+        }
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) enum ErrorCause {
     Signed,
     /// Too many requests are in progress.
     NoSlot,
+    /// Too many requests of the tenant are in progress.
+    TenantLimit,
     /// The path cannot be part of the upstream's URL.
     InvalidPath,
     /// The client wants to send its conversation over a WebSocket.
@@ -58,6 +60,7 @@ impl ErrorCause {
             ErrorCause::Refused(fault) => fault.status(),
             ErrorCause::Unauthorized => StatusCode::UNAUTHORIZED,
             ErrorCause::NoSlot => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCause::TenantLimit => StatusCode::TOO_MANY_REQUESTS,
             ErrorCause::InvalidPath | ErrorCause::ForeignKey(_) | ErrorCause::Signed => StatusCode::BAD_REQUEST,
             ErrorCause::WebSocket => StatusCode::UPGRADE_REQUIRED,
             ErrorCause::Thread => StatusCode::NOT_FOUND,
@@ -81,6 +84,9 @@ impl ErrorCause {
                  AWS_BEARER_TOKEN_BEDROCK, which is sent instead of a signature"
             }
             ErrorCause::NoSlot => "too many requests are in progress; retry later or raise --max-requests",
+            ErrorCause::TenantLimit => {
+                "too many requests of this tenant are in progress; retry later or raise --tenant-requests"
+            }
             ErrorCause::InvalidPath => "the path is not valid in a URL",
             ErrorCause::WebSocket => "WebSocket is not supported: use HTTP requests that carry the whole conversation",
             ErrorCause::Thread => "message threads are refused, so that the client sends its whole history",
@@ -111,7 +117,8 @@ impl IntoResponse for RequestError {
             ErrorCause::Thread => json_response(cause.status(), thread_not_found_body(&cause.message())),
             _ => json_error(format, cause.status(), &cause.message()),
         };
-        if matches!(cause, ErrorCause::NoSlot | ErrorCause::Body(BodyError::BudgetExhausted)) {
+        if matches!(cause, ErrorCause::NoSlot | ErrorCause::TenantLimit | ErrorCause::Body(BodyError::BudgetExhausted))
+        {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECS));
         }
         response

@@ -16,6 +16,8 @@ const FOLDLINE_PREFIX: &str = "x-foldline-";
 pub(crate) const BYPASS: HeaderName = HeaderName::from_static("x-foldline-bypass");
 /// Header that names the session, for the archive.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-foldline-session");
+/// Header in which a trusted gateway names the tenant.
+pub(crate) const TENANT: HeaderName = HeaderName::from_static("x-foldline-tenant");
 /// Header with the access token.
 pub(crate) const TOKEN: HeaderName = HeaderName::from_static("x-foldline-token");
 

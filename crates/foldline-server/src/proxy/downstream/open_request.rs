@@ -7,25 +7,32 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use hyper::http::request::Parts;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::proxy::downstream::error_response::ErrorCause;
+use crate::proxy::fold::tenant_quota::TenantSlot;
 use crate::proxy::state::AppState;
 
 /// A request in progress; the gauge is decremented on drop.
 pub(crate) struct OpenRequest {
     gauge: Gauge,
     _permit: OwnedSemaphorePermit,
+    _slot: Option<TenantSlot>,
 }
 
 impl OpenRequest {
-    /// Waits until the request may be processed. Returns none if too many others are in progress for too long.
-    pub(crate) async fn admit(state: &AppState) -> Option<Self> {
+    /// Waits until the request may be processed. Fails if too many others are in progress for too long, or too many of its
+    /// tenant.
+    pub(crate) async fn admit(state: &AppState, parts: &Parts) -> Result<Self, ErrorCause> {
+        let slot = state.quotas.open_request(|| state.tenants.find_key(parts)).map_err(|_| ErrorCause::TenantLimit)?;
         let permit = state.request_permits.clone().acquire_owned();
-        let permit = tokio::time::timeout(state.settings.timeouts.request_slot, permit).await.ok()?.ok()?;
+        let permit = tokio::time::timeout(state.settings.timeouts.request_slot, permit).await;
+        let permit = permit.map_err(|_| ErrorCause::NoSlot)?.map_err(|_| ErrorCause::NoSlot)?;
         let gauge = state.metrics.open_requests.clone();
         gauge.inc();
-        Some(Self { gauge, _permit: permit })
+        Ok(Self { gauge, _permit: permit, _slot: slot })
     }
 
     /// Returns the response with a body that keeps the request counted until it ends or is dropped.

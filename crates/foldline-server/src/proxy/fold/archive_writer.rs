@@ -106,13 +106,20 @@ pub(crate) struct ArchiveWriter<'k> {
     /// None in observe mode: nothing folded is sent, so nothing has to be stored.
     archive: Option<&'k TenantArchive>,
     stored: &'k StoredHandles,
+    /// Reason why nothing new is written.
+    refusal: Option<String>,
     /// True after the first write.
     has_written: Cell<bool>,
 }
 
 impl<'k> ArchiveWriter<'k> {
     pub(crate) fn new(archive: Option<&'k TenantArchive>, stored: &'k StoredHandles) -> Self {
-        Self { archive, stored, has_written: Cell::new(false) }
+        Self { archive, stored, refusal: None, has_written: Cell::new(false) }
+    }
+
+    /// Refuses to write, for this reason. Originals that were written before stay.
+    pub(crate) fn refusing(self, reason: Option<String>) -> Self {
+        Self { refusal: reason, ..self }
     }
 
     /// Returns true if something was written.
@@ -138,6 +145,9 @@ impl OriginalStore for ArchiveWriter<'_> {
         };
         let fresh: Vec<Original<'_>> = is_fresh.iter().map(|index| originals[*index]).collect();
         let mut refused = Vec::new();
+        if let (Some(reason), false) = (&self.refusal, fresh.is_empty()) {
+            return Err(StoreError(reason.clone()));
+        }
         if let (Some(archive), false) = (self.archive, fresh.is_empty()) {
             let counts = archive.store_unsynced(&fresh).map_err(|error| StoreError(error.to_string()))?;
             self.has_written.set(true);

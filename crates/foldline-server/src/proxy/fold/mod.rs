@@ -17,3 +17,4 @@ pub(crate) mod summaries;
 pub(crate) mod summary_job;
 pub(crate) mod tenant;
 pub(crate) mod tenant_mode;
+pub(crate) mod tenant_quota;

@@ -289,7 +289,7 @@ impl FoldInputs<'_> {
         if from_scratch {
             count_in_parallel(request.conversation(), &model.meter, cancel);
         }
-        let writer = self.archive_writer(&stored);
+        let writer = self.archive_writer(state, &stored);
         let store = writer.as_ref().map(|writer| writer as &dyn OriginalStore);
         let events = RefCell::new(Vec::new());
         let on_event = |event: FoldEvent| events.borrow_mut().push(event);
@@ -448,9 +448,11 @@ impl FoldInputs<'_> {
 
     /// Returns the writer of originals. Without an archive nothing is folded whose original could not be restored; in
     /// observe mode nothing folded is sent.
-    fn archive_writer<'k>(&'k self, stored: &'k StoredHandles) -> Option<ArchiveWriter<'k>> {
+    fn archive_writer<'k>(&'k self, state: &AppState, stored: &'k StoredHandles) -> Option<ArchiveWriter<'k>> {
         let archive = self.session.archive.as_ref();
-        (archive.is_some() || !self.job.is_folding()).then(|| ArchiveWriter::new(archive, stored))
+        let exceeded = archive.and_then(|archive| state.quotas.exceeded_bytes(self.job.tenant.key, archive));
+        let refusal = exceeded.map(|limit| format!("the tenant has reached its quota of {limit} stored bytes"));
+        (archive.is_some() || !self.job.is_folding()).then(|| ArchiveWriter::new(archive, stored).refusing(refusal))
     }
 
     /// Requests a sync of new originals; none if nothing was written.

@@ -72,6 +72,11 @@ fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
         _ => {}
     }
     AccessToken::check_distinct(tokens).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    if let Some(unknown) = settings.gateways.iter().find(|name| tokens.iter().all(|token| token.name() != Some(name))) {
+        return refused(&format!(
+            "the gateway {unknown} has no token; add a line `{unknown} = TOKEN` to the token file"
+        ));
+    }
     if tenancy == Tenancy::Credential && (is_open || !all_named) {
         tracing::warn!(
             "requests without an API key, or with a rotating credential (OAuth, SigV4), belong to no tenant and are \
@@ -122,15 +127,18 @@ impl TenantDirectory {
         self.archive.is_some()
     }
 
+    /// Returns the key of a request's tenant.
+    pub(crate) fn find_key(&self, parts: &Parts) -> Option<TenantKey> {
+        identity(self.tenancy, parts).ok().map(|identity| identity.key())
+    }
+
     /// Returns the tenant of a request.
     pub(crate) fn identify(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
         let identity = identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())?;
-        let key = TenantKey(match &identity {
-            Identity::Operator => map_key(b"operator"),
-            Identity::Token(name) => map_key(&[b"token\0", name.as_bytes()].concat()),
-            Identity::Key(key) => map_key(&[b"key\0", &key[..]].concat()),
-        });
-        Ok(Tenant { key, archive: self.archive.as_ref().and_then(|archive| self.tenant_archive(archive, identity)) })
+        Ok(Tenant {
+            key: identity.key(),
+            archive: self.archive.as_ref().and_then(|archive| self.tenant_archive(archive, identity)),
+        })
     }
 
     /// Returns a tenant's part of the archive.
@@ -138,6 +146,7 @@ impl TenantDirectory {
         let namespace = match identity {
             Identity::Operator => Ok(self.namespace.clone()),
             Identity::Token(name) => Namespace::new(format!("token-{name}")),
+            Identity::Gateway(name) => Namespace::new(format!("tenant-{name}")),
             Identity::Key(key) => archive.namespace_for_credential(&key),
         };
         let namespace = namespace.inspect_err(|error| {
@@ -165,12 +174,26 @@ enum Identity<'r> {
     Operator,
     /// The name of a token.
     Token(&'r str),
+    /// The tenant that a gateway named.
+    Gateway(&'r str),
     /// The API keys of a request.
     Key(Vec<u8>),
 }
 
+impl Identity<'_> {
+    fn key(&self) -> TenantKey {
+        TenantKey(match self {
+            Identity::Operator => map_key(b"operator"),
+            Identity::Token(name) => map_key(&[b"token\0", name.as_bytes()].concat()),
+            Identity::Gateway(name) => map_key(&[b"gateway\0", name.as_bytes()].concat()),
+            Identity::Key(key) => map_key(&[b"key\0", &key[..]].concat()),
+        })
+    }
+}
+
 fn identity(tenancy: Tenancy, parts: &Parts) -> Result<Identity<'_>, NoTenant> {
     let name = match parts.extensions.get::<Admission>() {
+        Some(Admission::Gateway(tenant)) => return tenant.as_deref().map(Identity::Gateway).ok_or(NoTenant),
         Some(Admission::Token(name)) => name.as_deref(),
         Some(Admission::Open) | None => None,
     };

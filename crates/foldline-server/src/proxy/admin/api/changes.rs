@@ -153,8 +153,10 @@ pub(super) async fn delete_session(
     let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
     let no_archive = || ApiFailure::new(StatusCode::NOT_FOUND, "the proxy runs without an archive");
     let archive = tenant.archive.ok_or_else(no_archive)?;
+    let quotas = state.quotas.clone();
     let deleted = tokio::task::spawn_blocking(move || {
         let report = archive.delete_session(&id)?;
+        quotas.forget_usage(tenant.key);
         log.read_again();
         Ok::<_, foldline_archive::Error>(report)
     });
