@@ -92,7 +92,7 @@ async fn named_tokens_separate_tenants_that_share_a_key() {
     assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-c")]).await, 401);
 }
 
-/// A gateway authenticates its users, and names them; nobody else can.
+/// A gateway authenticates its users, and names them; no other client can.
 #[tokio::test]
 async fn gateway_names_the_tenant() {
     let kept = temp_archive();
