@@ -10,6 +10,7 @@ use foldline::Handle;
 
 use crate::admin::verify::ByteProgress;
 use crate::archive::Archive;
+use crate::audit::AuditAction;
 use crate::error::{Error, ErrorKind};
 use crate::originals::entry::UnfoldedOriginal;
 use crate::originals::pack::OriginalDescription;
@@ -46,6 +47,7 @@ impl Archive {
     ///
     /// If an archive cannot be read or written, or the target has data of another archive.
     pub fn migrate_to(&self, target: &Archive, mut progress: impl FnMut(ByteProgress)) -> Result<MigrateReport, Error> {
+        self.audit(AuditAction::Export)?;
         target.store_rows().adopt_identity(&self.store_rows().identity()?)?;
         let total_bytes = self.store_rows().original_bytes(ArchiveScope::Everything)?;
         let mut at = ByteProgress { done_bytes: 0, total_bytes };
@@ -102,7 +104,7 @@ impl OriginalBatch {
         report.added += counts.added;
         report.existing += counts.existing;
         for UnfoldedOriginal { info, bytes } in &self.originals {
-            match to.unfold(info.handle.as_str()) {
+            match to.read_original(info.handle.as_str()) {
                 Ok(copied) if copied.bytes == *bytes => {}
                 Err(error) if *error.kind() == ErrorKind::Unavailable => return Err(error),
                 _ => report.failed.push(info.handle),

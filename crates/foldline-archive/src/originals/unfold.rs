@@ -30,6 +30,14 @@ impl TenantArchive {
     /// If there is no such handle, several have the prefix, the original has expired or is damaged, or the read cannot be
     /// recorded in the audit log.
     pub fn unfold(&self, handle: &str) -> Result<UnfoldedOriginal, Error> {
+        let opened = self.read_original(handle)?;
+        let handle = opened.info.handle;
+        self.audit(AuditAction::Unfold, |entry| AuditEntry { handle: Some(handle.as_str()), ..entry })?;
+        Ok(opened)
+    }
+
+    /// Unfolds without a line in the audit log.
+    pub(crate) fn read_original(&self, handle: &str) -> Result<UnfoldedOriginal, Error> {
         let prefix = HandlePrefix::parse(handle)?;
         let mut available: Vec<FoundOriginal> = Vec::new();
         let mut expired: Option<Error> = None;
@@ -70,8 +78,6 @@ impl TenantArchive {
             // copy. A read-only archive cannot be marked.
             let _ = self.store_rows().set_states(vec![(found.id, OriginalState::Damaged)]);
         }
-        let opened = found.opened?;
-        self.audit(AuditAction::Unfold, |entry| AuditEntry { handle: Some(found.handle.as_str()), ..entry })?;
-        Ok(opened)
+        found.opened
     }
 }
