@@ -47,6 +47,9 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     if let Some(asset) = assets::find_asset(routes::own_path(parts.uri.path()), &parts.headers) {
         return Ok(asset);
     }
+    if let Some(answer) = routes::answer_probe(&state, &parts).await {
+        return Ok(answer);
+    }
     if routes::is_login(&parts) {
         return Ok(routes::login(&state, &parts, body).await);
     }

@@ -24,10 +24,11 @@ const ENDPOINTS: &[(&str, &str)] = &[
          tenant with model, upstream, tokens, bounds, evidence, age_seconds and expires_in_seconds; archive: ok, \
          unreachable or null",
     ),
+    ("/foldline/livez", "200 while the proxy runs; needs no token"),
     (
         "/foldline/readyz",
-        "200 if the database of the archive answers or the archive is a file, 503 if not; requests are then answered \
-         without new folds",
+        "200 if the database of the archive answers or the archive is a file; 503 without it, when requests are answered \
+         without new folds, and while the proxy stops; needs no token",
     ),
     ("/foldline/metrics", "the metrics below, for Prometheus"),
     (

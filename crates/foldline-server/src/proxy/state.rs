@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::activity::{ActivityLogs, now_millis};
 use crate::proxy::admin::metrics::ProxyMetrics;
 use crate::proxy::admin::policy_comparison::PolicyComparison;
+use crate::proxy::admin::readiness::ReadinessProbe;
 use crate::proxy::downstream::auth::TokenAuth;
 use crate::proxy::downstream::body_budget::BodyBudget;
 use crate::proxy::downstream::request_check::RequestChecks;
@@ -45,6 +46,7 @@ pub(crate) struct AppState {
     /// Effects and costs of requests, per tenant.
     pub(crate) activity: ActivityLogs,
     pub(crate) comparison: Arc<PolicyComparison>,
+    pub(crate) readiness: ReadinessProbe,
     /// Time of the start, in milliseconds since 1970.
     pub(crate) started_at: i64,
     pub(crate) client: UpstreamClient,
@@ -78,6 +80,7 @@ impl AppState {
             models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
             activity: ActivityLogs::default(),
             comparison: Arc::new(PolicyComparison::new(settings.policy_replay.clone())),
+            readiness: ReadinessProbe::default(),
             started_at: now_millis(),
             client: UpstreamClient::new(timeouts),
             unknown_paths: UnknownPaths::default(),

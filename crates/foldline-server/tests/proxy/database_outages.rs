@@ -117,13 +117,18 @@ impl OutageTest {
         (ready, health["archive"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Waits until the proxy is ready, and checks that it folds.
-    async fn check_recovery(&mut self, database: &TestDatabase) {
+    /// Waits for a state of readiness, which is asked for at most once a second.
+    async fn wait_for_readiness(&self, expected: (StatusCode, String)) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while self.readiness().await != (StatusCode::OK, "ok".into()) {
-            assert!(Instant::now() < deadline, "not ready: {:?}", self.readiness().await);
+        while self.readiness().await != expected {
+            assert!(Instant::now() < deadline, "{:?} instead of {expected:?}", self.readiness().await);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Waits until the proxy is ready, and checks that it folds.
+    async fn check_recovery(&mut self, database: &TestDatabase) {
+        self.wait_for_readiness((StatusCode::OK, "ok".into())).await;
         let before = self.handles();
         self.run_turns(6).await;
         let sent = self.handles();
@@ -151,7 +156,7 @@ fn run_outage(begin: impl FnOnce(&TestDatabase, &DatabaseLink), end: impl FnOnce
         test.run_turns(14).await;
         tokio::task::block_in_place(|| begin(&database, &test.link));
         test.run_turns(6).await;
-        assert_eq!(test.readiness().await, (StatusCode::SERVICE_UNAVAILABLE, "unreachable".into()));
+        test.wait_for_readiness((StatusCode::SERVICE_UNAVAILABLE, "unreachable".into())).await;
         tokio::task::block_in_place(|| end(&database, &test.link));
         test.check_recovery(&database).await;
     });

@@ -92,6 +92,20 @@ async fn named_tokens_separate_tenants_that_share_a_key() {
     assert_eq!(unfold(&harness, handle, &[("authorization", "Bearer t-c")]).await, 401);
 }
 
+/// A service manager has no token; it learns a status and nothing else.
+#[tokio::test]
+async fn probes_need_no_token() {
+    let harness = ProxyHarness::start(token_settings(), None, |_| UpstreamReply::json("{}")).await;
+    for (path, status, text) in
+        [("/foldline/livez", 200, "ok\n"), ("/foldline/readyz", 200, "ok\n"), ("/foldline/healthz", 401, "")]
+    {
+        let response = harness.get(path).await;
+        assert_eq!(response.status, status, "{path}");
+        assert!(text.is_empty() || response.text() == text, "{path}: {}", response.text());
+    }
+    assert_eq!(send(&harness, "POST", "/foldline/readyz", &[], String::new()).await.status, 401);
+}
+
 /// A gateway authenticates its users, and names them; no other client can.
 #[tokio::test]
 async fn gateway_names_the_tenant() {

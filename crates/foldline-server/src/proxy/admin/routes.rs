@@ -10,7 +10,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use foldline_archive::{ErrorKind, ExcerptQuery, excerpt};
+use foldline_archive::{Archive, ErrorKind, ExcerptQuery, excerpt};
 use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde_json::json;
@@ -31,6 +31,23 @@ pub(crate) fn own_path(path: &str) -> &str {
     path.strip_prefix("/token/").and_then(|rest| rest.find('/').map(|at| &rest[at..])).unwrap_or(path)
 }
 
+/// Answers a probe; `None` if the request is none.
+///
+/// A service manager has no token, so a probe shows a status and nothing else. A proxy without its database answers
+/// requests, but does not fold; one that is stopping finishes those that it has.
+pub(crate) async fn answer_probe(proxy: &AppState, parts: &Parts) -> Option<Response> {
+    let is_ready = match parts.uri.path() {
+        _ if !matches!(parts.method, Method::GET | Method::HEAD) => return None,
+        "/foldline/livez" => true,
+        "/foldline/readyz" => !proxy.stop.is_cancelled() && proxy.readiness.is_reachable(proxy.tenants.archive()).await,
+        _ => return None,
+    };
+    Some(match is_ready {
+        true => (StatusCode::OK, "ok\n").into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response(),
+    })
+}
+
 /// Returns true for the request that exchanges a token for a cookie; it cannot carry one.
 pub(crate) fn is_login(parts: &Parts) -> bool {
     parts.method == Method::POST && own_path(parts.uri.path()) == "/foldline/api/v1/login"
@@ -45,7 +62,6 @@ pub(crate) async fn login(proxy: &AppState, parts: &Parts, body: Body) -> Respon
 pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts, body: Body) -> Response {
     let routes = Router::new()
         .route("/foldline/healthz", get(healthz))
-        .route("/foldline/readyz", get(readyz))
         .route("/foldline/metrics", get(metrics))
         .route("/foldline/unfold/{handle}", get(unfold))
         .merge(api::routes())
@@ -84,7 +100,7 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "upstream_errors": { "4xx": errors.client, "5xx": errors.server, "none": errors.no_response },
         "learned_windows": learned.collect::<Vec<_>>(),
-        "archive": proxy.tenants.archive().map(|archive| archive_state(archive.health().outage.is_none())),
+        "archive": proxy.tenants.archive().map(archive_state),
     });
     for (family, url) in upstreams.iter() {
         health[family.name] = url.to_string().into();
@@ -93,24 +109,8 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
 }
 
 /// Returns the state of the archive's database. The reason of an outage is in the log: it may name hosts.
-fn archive_state(is_reachable: bool) -> &'static str {
-    if is_reachable { "ok" } else { "unreachable" }
-}
-
-/// Asks the archive's database. A proxy without it answers requests, but does not fold.
-async fn readyz(State(proxy): State<Arc<AppState>>) -> Response {
-    let archive = proxy.tenants.archive().cloned();
-    let asked = tokio::task::spawn_blocking(move || archive.map_or(Ok(()), |archive| archive.ping())).await;
-    let is_reachable = match asked {
-        Ok(Ok(())) => true,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "not ready: the archive is not reachable");
-            false
-        }
-        Err(_) => false,
-    };
-    let status = if is_reachable { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    json_response(status, &json!({ "archive": archive_state(is_reachable) }))
+fn archive_state(archive: &Archive) -> &'static str {
+    if archive.health().outage.is_none() { "ok" } else { "unreachable" }
 }
 
 async fn metrics(State(proxy): State<Arc<AppState>>) -> Response {
