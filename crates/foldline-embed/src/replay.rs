@@ -39,6 +39,17 @@ impl Default for ReplayOptions {
     }
 }
 
+impl ReplayOptions {
+    /// Parses options from a JSON object.
+    ///
+    /// # Errors
+    ///
+    /// If a field is unknown or has another type.
+    pub fn from_json(json: &str) -> Result<Self, EmbedError> {
+        serde_json::from_str(json).map_err(|error| EmbedError::invalid(format_args!("bad options: {error}")))
+    }
+}
+
 /// Replays the recordings in files and folders. Returns a JSON object with the number of sessions and calls and a
 /// summary per engine: no compaction, then foldline. Nothing leaves the machine.
 ///

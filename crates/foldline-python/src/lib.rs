@@ -170,9 +170,7 @@ fn tool_declaration(py: Python<'_>, format: &str) -> PyResult<String> {
 
 #[pyfunction]
 fn replay(py: Python<'_>, paths: Vec<PathBuf>, options: &str) -> PyResult<String> {
-    let options: ReplayOptions =
-        serde_json::from_str(options).map_err(|error| InvalidInput::new_err(format!("bad options: {error}")))?;
-    detached(py, || foldline_embed::replay_recordings(&paths, &options))
+    detached(py, || foldline_embed::replay_recordings(&paths, &ReplayOptions::from_json(options)?))
 }
 
 #[pymodule]
