@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 use crate::output::print_line;
 #[cfg(unix)]
 use crate::postgres;
-use crate::{dependency_policy, repository, tidy};
+use crate::repository::RELEASE_FEATURES;
+use crate::{dependency_policy, packages, repository, tidy};
 
 enum CiStep {
     Cargo(&'static [&'static str]),
@@ -33,6 +34,7 @@ pub(crate) fn run(_: &[String]) -> Result<()> {
         ("doc tests", CiStep::Cargo(&["test", "--workspace", "--doc", "--features", RELEASE_FEATURES])),
         ("tidy", CiStep::Function(tidy::run)),
         ("dashboard", CiStep::Function(check_dashboard)),
+        ("packages", CiStep::Function(packages::check)),
         ("deny", CiStep::Function(check_dependency_policy)),
         ("demo", CiStep::Cargo(&["run", "--quiet", "--package", "foldline-cli", "--", "demo"])),
     ];
@@ -67,10 +69,6 @@ fn run_step(step: &CiStep) -> Result<()> {
     }
     Ok(())
 }
-
-/// Features of release builds that the default build does not have, and what their tests need.
-const RELEASE_FEATURES: &str = "foldline-cli/postgres,foldline-server/postgres,foldline-archive/postgres,\
-    foldline-archive/testing,foldline-clients/async-openai";
 
 /// Lints the code of features that are off by default.
 const FEATURE_LINTS: &[&str] = &[

@@ -5,11 +5,15 @@
 mod ci;
 mod corpus;
 mod dependency_policy;
+mod dist;
 mod eval;
+mod file_copy;
 mod names;
 mod output;
+mod packages;
 #[cfg(unix)]
 mod postgres;
+mod programs;
 mod reference;
 mod renderings;
 mod repository;
@@ -40,6 +44,11 @@ const TASKS: &[RepoTask] = &[
         run: corpus::run,
     },
     RepoTask {
+        name: "dist",
+        about: "makes the files of a release and installs each: cargo xtask dist [--debug] [--check]",
+        run: dist::run,
+    },
+    RepoTask {
         name: "eval",
         about: "replays a corpus and writes docs/results.md: cargo xtask eval [FOLDER]",
         run: eval::run,
@@ -48,6 +57,11 @@ const TASKS: &[RepoTask] = &[
         name: "names",
         about: "prints statistics of names, prose and structure: cargo xtask names [path]",
         run: names::run,
+    },
+    RepoTask {
+        name: "packages",
+        about: "tests the Python package and the Node packages with a debug build",
+        run: packages::check,
     },
     #[cfg(unix)]
     RepoTask {

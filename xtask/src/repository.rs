@@ -14,6 +14,10 @@ pub(crate) fn root() -> PathBuf {
     package.parent().expect("xtask is a folder of the workspace").to_owned()
 }
 
+/// Features of release builds that the default build does not have, and what their tests need.
+pub(crate) const RELEASE_FEATURES: &str = "foldline-cli/postgres,foldline-server/postgres,foldline-archive/postgres,\
+    foldline-archive/testing,foldline-clients/async-openai";
+
 /// Returns a command for the running cargo, at the root of the workspace.
 pub(crate) fn cargo_command() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
