@@ -100,7 +100,12 @@ impl Segment {
 
     /// Returns true if the segment stays whole for `keep_file_calls`: it shows a file that may be edited, or a failure.
     pub(crate) fn is_kept_longer(&self) -> bool {
-        self.shows_file_read() || self.shows_file_change() || self.failed && self.kind == SegmentKind::Result
+        self.may_show_file_read() || self.shows_file_change() || self.failed && self.kind == SegmentKind::Result
+    }
+
+    /// Returns true if the segment shows a file that was read, or is a result whose call is not known.
+    pub(crate) fn may_show_file_read(&self) -> bool {
+        self.shows_file_read() || self.kind == SegmentKind::Result && self.tool_call.is_none()
     }
 
     /// Returns true if the segment shows text written to a file. An edit quotes the previous edit as often as a read.

@@ -13,6 +13,12 @@ use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
 use crate::tokens::Tokens;
 
+/// Returns the text of a result as a terminal would show it; `None` if it is unchanged. A file that was read has no terminal:
+/// an edit quotes its exact bytes, and lines may end in carriage returns.
+fn visible_text(segment: &segment::Segment, text: &str) -> Option<String> {
+    if segment.may_show_file_read() { None } else { terminal_codes::strip_terminal_codes(text) }
+}
+
 /// Name suffix of tools with which a model unfolds originals.
 const UNFOLD_TOOL_SUFFIX: &str = "unfold";
 
@@ -40,7 +46,8 @@ impl FoldState {
         }
     }
 
-    /// Folds a result before it is first sent, if it repeats an earlier result or contains terminal control codes.
+    /// Folds a result before it is first sent, if it repeats an earlier result or contains terminal control codes
+    /// and is not a file.
     /// Nothing else that the model has not seen yet may be folded.
     fn fold_at_ingest(&mut self, options: &FoldOptions, message: &Message<'_>, index: usize) {
         let segments = self.segments.as_slice();
@@ -61,7 +68,7 @@ impl FoldState {
         let above = self.results.record_text(segments, index, is_whole);
         let (folded, stage, pass_name) = if above.is_some() {
             (marker::duplicate_text(text, handle()), Stage::Duplicates, DUPLICATE_AT_INGEST)
-        } else if let Some(shown) = terminal_codes::strip_terminal_codes(text) {
+        } else if let Some(shown) = visible_text(segment, text) {
             (terminal_codes::with_marker(&shown, handle()), Stage::Repack, TERMINAL_CODES_AT_INGEST)
         } else {
             return;

@@ -7,7 +7,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 
 use crate::conversation::answers_system_note;
-use crate::engine::passes::REVERSE_PASS_ORDER;
+use crate::engine::passes::{AT_INGEST, REVERSE_PASS_ORDER};
 use crate::engine::stage::Stage;
 use crate::engine::{PrefixSummary, StoreError, marker};
 use crate::laws::LawProfile;
@@ -359,12 +359,16 @@ proptest! {
         }
     }
 
-    /// A request within the budget is sent byte for byte.
+    /// A request within the budget is sent byte for byte, except for what is folded before it is first sent.
     #[test]
     fn request_within_budget_is_unchanged(sample in samples()) {
         let request = sample.request();
         let applied = applied(&request, raw_tokens(&request) * 2, None).unwrap();
-        prop_assert_eq!(String::from_utf8(applied.body).unwrap(), sample.body.clone());
+        let passes: Vec<&str> = applied.pass_names().collect();
+        prop_assert!(passes.iter().all(|pass| AT_INGEST.contains(pass)), "{:?}", passes);
+        if passes.is_empty() {
+            prop_assert_eq!(String::from_utf8(applied.body).unwrap(), sample.body.clone());
+        }
     }
 }
 

@@ -72,6 +72,31 @@ fn all_text(messages: &[Message<'_>]) -> String {
     all
 }
 
+// Text that was never sent
+
+/// A file with the line ends of old systems is read, and a build shows its progress; everything fits. An edit quotes the
+/// file, so only the progress is reduced to what a terminal shows.
+#[test]
+fn file_with_carriage_returns_is_whole() {
+    let file: String = (0..80).map(|at| format!("let value_{at} = compute_{at}(input);\r")).collect();
+    let colors: String = (0..80).map(|at| format!("print(\"\u{1b}[1;3{at}mvalue {at}\u{1b}[0m\")\n")).collect();
+    let progress: String = (0..80).map(|at| format!("\rCompiling {at} of 80 crates")).collect();
+    let messages = vec![
+        user("Make it faster."),
+        call("a", "read_file", r#"{"path":"src/old.pas"}"#),
+        result("a", &file),
+        call("b", "read_file", r#"{"path":"src/colors.py"}"#),
+        result("b", &colors),
+        call("c", "bash", r#"{"command":"cargo build"}"#),
+        result("c", &progress),
+    ];
+    let sent = fold_messages(messages, &options(100_000));
+    assert_eq!(result_text(&sent, "a"), file);
+    assert_eq!(result_text(&sent, "b"), colors);
+    assert!(result_text(&sent, "c").ends_with("Compiling 79 of 80 crates"));
+    assert!(!result_text(&sent, "c").contains("Compiling 78"));
+}
+
 // Cutting
 
 #[test]
