@@ -2,11 +2,10 @@
 
     python bedrock.py PYTHON FOLDLINE [TURNS [WINDOW]]       PYTHON has boto3 and anthropic[bedrock] installed
 
-Not run yet: the proxy tests in crates/foldline-server/tests/proxy/bedrock.rs cover the same paths without the real clients.
-
-The server checks every request as Bedrock does: an API key and no signature, alternating roles, a result for every call in
-the next user message, no blank text, declared tools. Its streams are binary messages with checksums, which the clients
-verify. Each row of the table is one session:
+The server checks every request as Bedrock does: an API key and no signature, alternating roles (Converse), a result for
+every call in the next user message, no blank text, declared tools. The proxy serves TLS, because boto3 sends an API key to
+no other endpoint. The streams are binary messages with checksums, which the clients verify. Each row of the table is one
+session:
 
     turns            requests that the server accepted
     refused          prompts that did not fit
@@ -18,18 +17,15 @@ verify. Each row of the table is one session:
 
 import base64
 import json
-import os
 import re
 import struct
-import subprocess
-import sys
 import tempfile
-import threading
 import urllib.parse
 import zlib
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-DONE = "All files are read."
+import session
+from session import COMMON, DONE
+
 MODEL = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 
 
@@ -62,14 +58,14 @@ def blocks(it):
     return [("text", content)] if isinstance(content, str) else [neutral(block) for block in content]
 
 
-def broken_laws(body, has_tools):
-    """Returns the laws that the messages of a request break."""
+def broken_laws(body, has_tools, is_converse):
+    """Returns the laws that the messages of a request break. InvokeModel joins messages of the same role."""
     broken, messages = set(), body["messages"]
     if messages[0]["role"] != "user":
         broken.add("B2.2 first is user")
     for before, it in zip([None] + messages, messages):
         parts = blocks(it)
-        if before and before["role"] == it["role"]:
+        if is_converse and before and before["role"] == it["role"]:
             broken.add("B2.1 alternation")
         if not parts or any(kind == "text" and not value.strip() for kind, value in parts):
             broken.add("B2.3 blank text")
@@ -89,13 +85,15 @@ class Bedrock:
         self.turns, self.window = turns, window
         self.log = {"turns": 0, "refused": 0, "broken": [], "largest": 0, "folded": 0}
 
-    def answer(self, path, authorization, data):
+    def answer(self, method, path, headers, data):
         """Returns the status, the content type and the body of a response."""
+        if method != "POST" or not path.startswith("/model/"):
+            return 404, "application/json", b"{}"
         model, method = re.fullmatch(r"/model/(.*)/([a-z-]+)", path).groups()
         body, size = json.loads(data), len(data) // 4
         is_converse = method.startswith("converse")
-        broken = broken_laws(body, bool(body.get("toolConfig" if is_converse else "tools")))
-        if not authorization.startswith("Bearer "):
+        broken = broken_laws(body, bool(body.get("toolConfig" if is_converse else "tools")), is_converse)
+        if not (headers.get("Authorization") or "").startswith("Bearer "):
             broken.add("no API key")
         if urllib.parse.unquote(model) != MODEL:
             broken.add(f"model {model}")
@@ -167,45 +165,8 @@ def invoke_stream(text, call, size):
     return b"".join(message("chunk", {"bytes": base64.b64encode(json.dumps(it).encode()).decode()}) for it in events)
 
 
-def serve(bedrock):
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_):
-            pass
-
-        def send(self, status, kind, data):
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            if status == 400:
-                self.send_header("x-amzn-errortype", "ValidationException")
-            self.end_headers()
-            self.wfile.write(data)
-
-        def do_GET(self):
-            self.send(404, "application/json", b"{}")
-
-        def do_POST(self):
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            if not self.path.startswith("/model/"):
-                return self.send(404, "application/json", b"{}")
-            self.send(*bedrock.answer(self.path, self.headers.get("Authorization") or "", data))
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
 # The agents: each prints the final text.
-COMMON = """
-import json, sys
-base, model, turns, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
-TASK = "Read every file that is listed, one after the other, and report the end."
-SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-def read_file(path):
-    return "".join(f"{path}: line {at} of the file has the value {at * 7919 % 1009}\\n" for at in range(150))
-"""
+COMMON += "base, model, turns, way = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]\n"
 AGENTS = {
     "boto3 converse": COMMON
     + """
@@ -272,43 +233,20 @@ for _ in range(turns + 2):
 
 def run(python, foldline, name, way, turns, window):
     bedrock = Bedrock(turns, window)
-    server = serve(bedrock)
-    upstream = f"http://127.0.0.1:{server.server_address[1]}"
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("FOLDLINE_", "AWS_", "ANTHROPIC_"))}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", upstream, "--window", str(window)]
-        command += ["--archive", f"{folder}/archive.db"]
-        proxy = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        lines, found = [], threading.Event()
-
-        def read(stream):
-            for line in stream:
-                lines.append(line)
-                if re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, "")):
-                    found.set()
-
-        for stream in (proxy.stdout, proxy.stderr):
-            threading.Thread(target=read, args=(stream,), daemon=True).start()
-        if not found.wait(60):
-            sys.exit(f"the proxy did not start: {lines}")
-        base = next(m[0] for line in lines if (m := re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, ""))))
-        agent = [python, "-c", AGENTS[name], base, MODEL, str(turns), way]
-        key = {"AWS_BEARER_TOKEN_BEDROCK": "bedrock-api-key-invented"}
-        ended = subprocess.run(agent, capture_output=True, text=True, timeout=600, env=environment | key, cwd=folder)
-        proxy.terminate()
-        proxy.wait(30)
-    server.shutdown()
-    row = {"client": name, "way": way, **bedrock.log, "done": ended.stdout.strip().endswith(DONE)}
-    if not row["done"]:
-        print(ended.stderr[-2_000:], file=sys.stderr)
+    environment = session.environment_without("AWS_", "ANTHROPIC_")
+    with (
+        tempfile.TemporaryDirectory() as certificates,
+        session.serve(bedrock.answer, [("x-amzn-errortype", "ValidationException")]) as upstream,
+    ):
+        certificate, tls = session.tls_arguments(certificates)
+        key = {"AWS_BEARER_TOKEN_BEDROCK": "bedrock-api-key-invented", "AWS_CA_BUNDLE": certificate, "SSL_CERT_FILE": certificate}
+        proxy = session.proxy(foldline, upstream, "--window", str(window), *tls, environment=environment)
+        with proxy as (base, folder):
+            is_done = session.run_agent(python, AGENTS[name], [base, MODEL, turns, way], environment | key, folder)
+    row = {"client": name, "way": way, **bedrock.log, "done": is_done}
     row["ok"] = row["done"] and not row["broken"] and row["folded"] > 0
     return row
 
 
 if __name__ == "__main__":
-    python, foldline = sys.argv[1:3]
-    turns, window = (int(it) for it in (sys.argv[3:5] + ["40", "32768"][len(sys.argv[3:5]) :]))
-    rows = [run(python, foldline, name, way, turns, window) for name in AGENTS for way in ("whole", "stream")]
-    for row in rows:
-        print(json.dumps(row))
-    sys.exit(not all(row["ok"] for row in rows))
+    session.main(AGENTS, run)

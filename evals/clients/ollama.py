@@ -15,15 +15,10 @@ of the table is one session:
 """
 
 import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-DONE = "All files are read."
+import session
+from session import COMMON, DONE
+
 
 
 def tokens(value):
@@ -94,51 +89,25 @@ def joined(lines):
     return lines[-1] | {"message": message}
 
 
-def serve(ollama):
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_):
-            pass
-
-        def answer(self, kind, data, status=200):
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def do_GET(self):
-            models = [{"name": "qwen3:8b", "context_length": ollama.loaded[0]}] if ollama.loaded else []
-            known = self.path == "/api/ps"
-            self.answer("application/json", json.dumps({"models": models}).encode(), 200 if known else 404)
-
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if self.path == "/api/show":
-                shown = {"model_info": {"qwen3.context_length": 40_960}, "capabilities": ["completion", "tools", "thinking"]}
-                return self.answer("application/json", json.dumps(shown).encode())
-            if self.path != "/api/chat":
-                return self.answer("application/json", b'{"error":"not found"}', 404)
-            lines = ollama.chat(body)
-            if body.get("stream", True) is False:
-                return self.answer("application/json", json.dumps(joined(lines)).encode())
-            self.answer("application/x-ndjson", "".join(json.dumps(it) + "\n" for it in lines).encode())
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
+def answer(ollama, method, path, data):
+    """Returns the status, the content type and the body of a response."""
+    if method == "GET":
+        models = [{"name": "qwen3:8b", "context_length": ollama.loaded[0]}] if ollama.loaded else []
+        return 200 if path == "/api/ps" else 404, "application/json", json.dumps({"models": models}).encode()
+    if path == "/api/show":
+        shown = {"model_info": {"qwen3.context_length": 40_960}, "capabilities": ["completion", "tools", "thinking"]}
+        return 200, "application/json", json.dumps(shown).encode()
+    if path != "/api/chat":
+        return 404, "application/json", b'{"error":"not found"}'
+    body = json.loads(data)
+    lines = ollama.chat(body)
+    if body.get("stream", True) is False:
+        return 200, "application/json", json.dumps(joined(lines)).encode()
+    return 200, "application/x-ndjson", "".join(json.dumps(it) + "\n" for it in lines).encode()
 
 
 # The agents: each prints the final text.
-COMMON = """
-import sys
-base, window, turns, way = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-TASK = "Read every file that is listed, one after the other, and report the end."
-def read_file(path: str) -> str:
-    "Reads a file."
-    return "".join(f"{path}: line {at} of the file has the value {at * 7919 % 1009}\\n" for at in range(150))
-"""
+COMMON += "base, window, turns, way = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]\n"
 AGENTS = {
     "ollama-python": COMMON
     + """
@@ -190,42 +159,17 @@ for _ in range(turns + 2):
 
 def run(python, foldline, name, way, turns, window):
     ollama = Ollama(turns, window)
-    server = serve(ollama)
-    upstream = f"http://127.0.0.1:{server.server_address[1]}"
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FOLDLINE_")}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", upstream, "--archive", f"{folder}/archive.db"]
-        proxy = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        lines, found = [], threading.Event()
-
-        def read(stream):
-            for line in stream:
-                lines.append(line)
-                if re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, "")):
-                    found.set()
-
-        for stream in (proxy.stdout, proxy.stderr):
-            threading.Thread(target=read, args=(stream,), daemon=True).start()
-        if not found.wait(60):
-            sys.exit(f"the proxy did not start: {lines}")
-        base = next(m[0] for line in lines if (m := re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, ""))))
-        agent = [python, "-c", AGENTS[name], base, str(window), str(turns), way]
-        # In this folder `import ollama` would find this file.
-        ended = subprocess.run(agent, capture_output=True, text=True, timeout=600, env=environment, cwd=folder)
-        proxy.terminate()
-        proxy.wait(30)
-    server.shutdown()
-    row = {"client": name, "way": way, **ollama.log, "done": ended.stdout.strip().endswith(DONE)}
-    if not row["done"]:
-        print(ended.stderr[-2_000:], file=sys.stderr)
+    environment = session.environment_without()
+    reply = lambda method, path, headers, data: answer(ollama, method, path, data)
+    with (
+        session.serve(reply) as upstream,
+        session.proxy(foldline, upstream, environment=environment) as (base, folder),
+    ):
+        is_done = session.run_agent(python, AGENTS[name], [base, window, turns, way], environment, folder)
+    row = {"client": name, "way": way, **ollama.log, "done": is_done}
     row["ok"] = row["done"] and row["loads"] == 1 and not (row["dropped"] or row["cut"] or row["unpaired"])
     return row
 
 
 if __name__ == "__main__":
-    python, foldline = sys.argv[1:3]
-    turns, window = (int(it) for it in (sys.argv[3:5] + ["40", "32768"][len(sys.argv[3:5]) :]))
-    rows = [run(python, foldline, name, way, turns, window) for name in AGENTS for way in ("whole", "stream")]
-    for row in rows:
-        print(json.dumps(row))
-    sys.exit(not all(row["ok"] for row in rows))
+    session.main(AGENTS, run)

@@ -14,15 +14,12 @@ message for every call (Azure). Each row of the table is one session:
 """
 
 import json
-import os
 import re
-import subprocess
 import sys
-import tempfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-DONE = "All files are read."
+import session
+from session import COMMON, DONE
+
 GEMINI_PATH = re.compile(r"/v1(?:beta)?/models/gemini-2\.5-pro:(generateContent|streamGenerateContent)(\?alt=sse)?")
 AZURE_PATH = re.compile(r"/openai/deployments/gpt-4o/chat/completions\?api-version=2024-10-21")
 
@@ -62,8 +59,10 @@ class Provider:
         self.turns, self.window = turns, window
         self.log = {"turns": 0, "refused": 0, "broken": [], "largest": 0, "folded": 0}
 
-    def answer(self, path, headers, data):
+    def answer(self, method, path, headers, data):
         """Returns the status, the content type and the body of a response."""
+        if method != "POST":
+            return 404, "application/json", b"{}"
         body, size = json.loads(data), len(data) // 4
         gemini, azure = GEMINI_PATH.fullmatch(path), AZURE_PATH.fullmatch(path)
         if not (gemini or azure):
@@ -142,41 +141,8 @@ def azure_chunks(text, number, arguments, size):
     yield chunk({}, "tool_calls" if arguments else "stop")
 
 
-def serve(provider):
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_):
-            pass
-
-        def send(self, status, kind, data):
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def do_GET(self):
-            self.send(404, "application/json", b"{}")
-
-        def do_POST(self):
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send(*provider.answer(self.path, self.headers, data))
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
-
-
 # The agents: each prints the final text.
-COMMON = """
-import json, sys
-base, turns, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-TASK = "Read every file that is listed, one after the other, and report the end."
-SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-def read_file(path):
-    return "".join(f"{path}: line {at} of the file has the value {at * 7919 % 1009}\\n" for at in range(150))
-"""
+COMMON += "base, turns, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]\n"
 AGENTS = {
     "google-genai": COMMON
     + """
@@ -236,43 +202,16 @@ for _ in range(turns + 2):
 
 def run(python, foldline, name, way, turns, window):
     provider = Provider(turns, window)
-    server = serve(provider)
-    upstream = f"http://127.0.0.1:{server.server_address[1]}"
-    private = ("FOLDLINE_", "GOOGLE_", "GEMINI_", "OPENAI_", "AZURE_")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(private)}
-    with tempfile.TemporaryDirectory() as folder:
-        command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", upstream, "--window", str(window)]
-        command += ["--archive", f"{folder}/archive.db"]
-        proxy = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        lines, found = [], threading.Event()
-
-        def read(stream):
-            for line in stream:
-                lines.append(line)
-                if re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, "")):
-                    found.set()
-
-        for stream in (proxy.stdout, proxy.stderr):
-            threading.Thread(target=read, args=(stream,), daemon=True).start()
-        if not found.wait(60):
-            sys.exit(f"the proxy did not start: {lines}")
-        base = next(m[0] for line in lines if (m := re.search(r"http://127\.0\.0\.1:\d+", line.replace(upstream, ""))))
-        agent = [python, "-c", AGENTS[name], base, str(turns), way]
-        ended = subprocess.run(agent, capture_output=True, text=True, timeout=600, env=environment, cwd=folder)
-        proxy.terminate()
-        proxy.wait(30)
-    server.shutdown()
-    row = {"client": name, "way": way, **provider.log, "done": ended.stdout.strip().endswith(DONE)}
-    if not row["done"]:
-        print(ended.stderr[-2_000:], file=sys.stderr)
+    environment = session.environment_without("GOOGLE_", "GEMINI_", "OPENAI_", "AZURE_")
+    with (
+        session.serve(provider.answer) as upstream,
+        session.proxy(foldline, upstream, "--window", str(window), environment=environment) as (base, folder),
+    ):
+        is_done = session.run_agent(python, AGENTS[name], [base, turns, way], environment, folder)
+    row = {"client": name, "way": way, **provider.log, "done": is_done}
     row["ok"] = row["done"] and not row["broken"] and row["folded"] > 0
     return row
 
 
 if __name__ == "__main__":
-    python, foldline = sys.argv[1:3]
-    turns, window = (int(it) for it in (sys.argv[3:5] + ["40", "32768"][len(sys.argv[3:5]) :]))
-    rows = [run(python, foldline, name, way, turns, window) for name in AGENTS for way in ("whole", "stream")]
-    for row in rows:
-        print(json.dumps(row))
-    sys.exit(not all(row["ok"] for row in rows))
+    session.main(AGENTS, run)
