@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use foldline::wire::EndpointPurpose;
+use hyper::Method;
 use hyper::header::{HeaderName, USER_AGENT};
 use hyper::http::request::Parts;
 
@@ -18,10 +19,11 @@ use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::downstream::open_request::OpenRequest;
 use crate::proxy::downstream::request_body::RequestBody;
 use crate::proxy::downstream::route::{RequestKind, RequestRoute};
-use crate::proxy::fold::job::{FoldJob, HistoryView};
+use crate::proxy::fold::job::{FoldJob, HistoryView, session_text};
 use crate::proxy::fold::prepare::{Refold, prepare};
 use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::fold::summaries::summarize_if_due;
+use crate::proxy::fold_api::FoldEndpoint;
 use crate::proxy::reply::reply;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
@@ -30,9 +32,6 @@ use crate::proxy::upstream::credentials::{ForeignKey, is_signed};
 use crate::proxy::upstream::pass_through::pass_through;
 use crate::proxy::upstream::send::{Retries, send};
 use crate::proxy::upstream::window_probe::probe_window;
-
-/// Maximum bytes of a session name; the rest is ignored.
-const MAX_SESSION_NAME_BYTES: usize = 256;
 
 /// Handles any request of a client.
 pub(crate) async fn handle_request(State(state): State<Arc<AppState>>, request: Request) -> Response {
@@ -53,8 +52,15 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     if routes::is_login(&parts) {
         return Ok(routes::login(&state, &parts, body).await);
     }
-    let admission = state.auth.admit(&mut parts, routes::ADMIN_PREFIX).ok_or(ErrorCause::Unauthorized)?;
+    let is_own = |path: &str, method: &Method| {
+        path.starts_with(routes::ADMIN_PREFIX) || FoldEndpoint::find(method, path).is_some()
+    };
+    let admission = state.auth.admit(&mut parts, is_own).ok_or(ErrorCause::Unauthorized)?;
     parts.extensions.insert(admission);
+    if let Some(endpoint) = FoldEndpoint::find(&parts.method, parts.uri.path()) {
+        let open = OpenRequest::admit(&state, &parts).await?;
+        return Ok(open.track(endpoint.handle(state, parts, body).await?));
+    }
     if parts.uri.path().starts_with(routes::ADMIN_PREFIX) {
         return Ok(routes::handle_admin_request(state, parts, body).await);
     }
@@ -120,8 +126,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
         return None;
     }
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let session =
-        text(headers::SESSION).map(|name| name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned());
+    let session = text(headers::SESSION).map(session_text);
     let body = body.decoded.clone()?;
     let tenant = state.tenants.identify(parts).ok()?;
     let mode = state.modes.get(tenant.key);
@@ -140,6 +145,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
         user_agent: text(USER_AGENT).unwrap_or_default().to_owned(),
         body,
         history,
+        requested: None,
     }))
 }
 

@@ -30,6 +30,7 @@
 //! | `fold::parallel_count` | counts a new conversation on all cores |
 //! | `fold::archive_writer`, `fold::fold_events` | originals to the archive; events to log, metrics and journal |
 //! | `fold::summary_job`, `fold::summaries` | when a summary is due; summaries written by a model |
+//! | `fold_api` | folds for callers that send the result themselves: rows of messages, or request bodies |
 //! | `upstream::client`, `upstream::connector` | requests and connections to providers |
 //! | `upstream::credentials` | the headers with credentials, and whose they are |
 //! | `upstream::send`, `upstream::backoff` | the only loop that resends a request, and its delays |
@@ -49,6 +50,7 @@ mod accounting;
 pub(crate) mod admin;
 pub(crate) mod downstream;
 pub(crate) mod fold;
+pub(crate) mod fold_api;
 pub(crate) mod handler;
 mod lru_map;
 pub mod probe;

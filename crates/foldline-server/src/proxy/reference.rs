@@ -30,6 +30,23 @@ const ENDPOINTS: &[(&str, &str)] = &[
         "200 if the database of the archive answers or the archive is a file; 503 without it, when requests are answered \
          without new folds, and while the proxy stops; needs no token",
     ),
+    (
+        "POST /v1/compress",
+        "folds rows of messages for a gateway: messages (Chat Completions or Messages), model, token_budget, session_id, \
+         config.frozen_message_count; answers with the same number of messages, tokens_before, tokens_after, \
+         tokens_saved, compression_ratio, transforms_applied, ccr_hashes; 422 with type cannot_fit if token_budget \
+         cannot be met",
+    ),
+    (
+        "GET /v1/retrieve/HASH?query=WORDS",
+        "original_content of a hash of such an answer, or the lines that have a word",
+    ),
+    ("POST /v1/usage", "counts usage that a provider reported to a gateway"),
+    (
+        "POST /foldline/api/v1/fold",
+        "folds a request of any dialect for a caller that sends it: body, path, token_budget, session_id; answers with \
+         body, format, is_folded, tokens_before, tokens_after, budget, folds, passes, handles",
+    ),
     ("/foldline/metrics", "the metrics below, for Prometheus"),
     (
         "/foldline/unfold/HANDLE?lines=10..20&grep=RE&page=2&raw=1",

@@ -10,6 +10,7 @@ mod dashboard;
 #[cfg(feature = "postgres")]
 mod database_outages;
 mod fold;
+mod fold_api;
 mod gemini;
 mod handles;
 mod hidden_rounds;

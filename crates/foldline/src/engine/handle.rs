@@ -32,6 +32,8 @@ pub struct HandleParseError;
 impl Handle {
     /// Length of a handle in characters.
     pub const LENGTH: usize = 12;
+    /// Length of a handle in hexadecimal digits.
+    pub const HEX_LENGTH: usize = 15;
 
     /// Returns the handle of these bytes.
     pub fn for_content(original: &[u8]) -> Self {
@@ -53,6 +55,36 @@ impl Handle {
     /// Returns the handle as text.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("the alphabet is ASCII")
+    }
+
+    /// Returns the same handle in hexadecimal digits, for programs that accept nothing else.
+    ///
+    /// ```
+    /// use foldline::Handle;
+    ///
+    /// let handle = Handle::for_content(b"fn main() {}");
+    /// assert_eq!(Handle::from_hex(&handle.to_hex())?, handle);
+    /// # Ok::<(), foldline::engine::HandleParseError>(())
+    /// ```
+    pub fn to_hex(&self) -> String {
+        let digit = |byte: &u8| ALPHABET.iter().position(|known| known == byte).unwrap_or_default() as u64;
+        let bits = self.0.iter().fold(0, |bits, byte| bits << 5 | digit(byte));
+        format!("{bits:0width$x}", width = Self::HEX_LENGTH)
+    }
+
+    /// Parses a handle in hexadecimal digits.
+    ///
+    /// # Errors
+    ///
+    /// If the text does not have [`Handle::HEX_LENGTH`] hexadecimal digits.
+    pub fn from_hex(text: &str) -> Result<Self, HandleParseError> {
+        if text.len() != Self::HEX_LENGTH || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(HandleParseError);
+        }
+        let bits = u64::from_str_radix(text, 16).map_err(|_| HandleParseError)?;
+        let mut hash = [0; 32];
+        hash[..8].copy_from_slice(&(bits << 4).to_be_bytes());
+        Ok(Self::from_hash(&hash))
     }
 }
 
@@ -106,6 +138,19 @@ mod tests {
     fn handle_depends_only_on_content() {
         assert_eq!(Handle::for_content(b"a"), Handle::for_content(b"a"));
         assert_ne!(Handle::for_content(b"a"), Handle::for_content(b"b"));
+    }
+
+    #[test]
+    fn hexadecimal_form_is_the_same_handle() {
+        for original in 0..1_000_u32 {
+            let hash = blake3::hash(&original.to_le_bytes());
+            let handle = Handle::from_hash(hash.as_bytes());
+            assert_eq!(handle.to_hex(), hash.to_hex()[..Handle::HEX_LENGTH]);
+            assert_eq!(Handle::from_hex(&handle.to_hex().to_uppercase()), Ok(handle));
+        }
+        for text in ["", "0123456789abcdef", "0123456789abcdg", "+123456789abcde", "0123456789abc\u{e9}"] {
+            assert_eq!(Handle::from_hex(text), Err(HandleParseError), "{text:?}");
+        }
     }
 
     #[test]

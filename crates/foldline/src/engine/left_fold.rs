@@ -81,7 +81,8 @@ pub(crate) fn advance(
     options: &FoldOptions,
     ledger: &Ledger,
 ) -> Result<(), Error> {
-    if !state.is_continued_by(messages) || state.has_failed_at_another_budget(messages.len(), options, ledger) {
+    if !state.is_continued_by(messages, options) || state.has_failed_at_another_budget(messages.len(), options, ledger)
+    {
         *state = FoldState::default();
     }
     let decided = state.len();
@@ -90,7 +91,7 @@ pub(crate) fn advance(
         if !options.meter.cache_large_texts(message, &|| options.cancel.is_cancelled()) {
             options.cancel.check()?;
         }
-        if at > decided && message.opens_round(Some(&messages[at - 1])) {
+        if at > decided && options.has_request_point_before(message, Some(&messages[at - 1])) {
             let crease = state.decide_past(options, ledger, &messages[..at]);
             state.creases.extend(crease);
         }

@@ -17,20 +17,47 @@
 //! [folded: 40 lines; same as lines 12 to 51 of result c1]
 //! [folded: 12 messages, 34512 bytes]
 //! [folded: read_file src/main.rs, ok; unfold 7k3q9p2m4x1c]
+//! [folded: 412 lines, 18.3 kB; retrieve hash=3a71d94b2c8e60f]      for hosts with hexadecimal handles
 //! [+37]                                        37 lines folded here
 //! ```
 
+use std::fmt;
 use std::fmt::Write as _;
 
 use crate::Handle;
 
 const MARKER_PREFIX: &str = "[folded: ";
 const UNFOLD_SEPARATOR: &str = "; unfold ";
+const HASH_SEPARATOR: &str = "; retrieve hash=";
 const SAME_AS_SEPARATOR: &str = "; same as ";
 /// Words that every marker with a reference contains.
 pub(crate) const REFERENCE_WORDS: &str = SAME_AS_SEPARATOR;
 /// Maximum length of a marker. A longer line in this form was not written by the engine.
 const MAX_MARKER_BYTES: usize = 256;
+
+/// A handle as a marker writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MarkerHandle {
+    /// For foldline's own unfold tool.
+    Unfold(Handle),
+    /// In hexadecimal digits, for the retrieval tool of another host.
+    Hash(Handle),
+}
+
+impl From<Handle> for MarkerHandle {
+    fn from(handle: Handle) -> Self {
+        MarkerHandle::Unfold(handle)
+    }
+}
+
+impl fmt::Display for MarkerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MarkerHandle::Unfold(handle) => write!(f, "{UNFOLD_SEPARATOR}{handle}"),
+            MarkerHandle::Hash(handle) => write!(f, "{HASH_SEPARATOR}{}", handle.to_hex()),
+        }
+    }
+}
 
 /// Describes the size of a text in lines and bytes.
 fn size_text(text: &str) -> String {
@@ -52,7 +79,7 @@ pub(crate) fn line_count(text: &str) -> usize {
 }
 
 /// Returns the marker of a whole text.
-pub(crate) fn whole_text(original: &str, handle: Option<Handle>) -> String {
+pub(crate) fn whole_text(original: &str, handle: Option<MarkerHandle>) -> String {
     finish(format!("{MARKER_PREFIX}{}", size_text(original)), handle)
 }
 
@@ -62,27 +89,27 @@ pub(crate) fn without_handle(original: &str, what: &str) -> String {
 }
 
 /// Returns the marker before an excerpt.
-pub(crate) fn excerpt(kept: usize, of: usize, handle: Option<Handle>) -> String {
+pub(crate) fn excerpt(kept: usize, of: usize, handle: Option<MarkerHandle>) -> String {
     finish(format!("{MARKER_PREFIX}kept {kept} of {of} lines"), handle)
 }
 
 /// Returns the marker before the kept items of a list.
-pub(crate) fn items(kept: usize, of: usize, handle: Option<Handle>) -> String {
+pub(crate) fn items(kept: usize, of: usize, handle: Option<MarkerHandle>) -> String {
     finish(format!("{MARKER_PREFIX}kept {kept} of {of} items"), handle)
 }
 
 /// Returns the marker of a text that the request already contains above.
-pub(crate) fn duplicate_text(original: &str, handle: Option<Handle>) -> String {
+pub(crate) fn duplicate_text(original: &str, handle: Option<MarkerHandle>) -> String {
     finish(format!("{MARKER_PREFIX}{}, as it stands above", size_text(original)), handle)
 }
 
 /// Returns the marker of content that is not text.
-pub(crate) fn described(what: &str, handle: Option<Handle>) -> String {
+pub(crate) fn described(what: &str, handle: Option<MarkerHandle>) -> String {
     finish(format!("{MARKER_PREFIX}{}", sanitized(what)), handle)
 }
 
 /// Returns the marker of a call in a list of calls, with the handle of its result.
-pub(crate) fn call_outcome(words: &str, outcome: &str, handle: Option<Handle>) -> String {
+pub(crate) fn call_outcome(words: &str, outcome: &str, handle: Option<MarkerHandle>) -> String {
     finish(format!("{MARKER_PREFIX}{}, {outcome}", sanitized(words)), handle)
 }
 
@@ -153,7 +180,7 @@ pub(crate) fn parse_reference(line: &str) -> Option<(&str, MarkerTarget<'_>)> {
 }
 
 /// Returns the marker that begins with this text, with a handle instead of a reference.
-pub(crate) fn detached(before: &str, handle: Option<Handle>) -> String {
+pub(crate) fn detached(before: &str, handle: Option<MarkerHandle>) -> String {
     finish(before.to_owned(), handle)
 }
 
@@ -175,9 +202,9 @@ pub(crate) fn is_only_marker(text: &str) -> bool {
     text.len() <= MAX_MARKER_BYTES && is_marker(text)
 }
 
-fn finish(mut marker: String, handle: Option<Handle>) -> String {
+fn finish(mut marker: String, handle: Option<MarkerHandle>) -> String {
     if let Some(handle) = handle {
-        let _ = write!(marker, "{UNFOLD_SEPARATOR}{handle}");
+        let _ = write!(marker, "{handle}");
     }
     marker.push(']');
     marker
@@ -224,8 +251,10 @@ pub(crate) fn with_markers_escaped(text: &str) -> String {
 pub fn handles(text: &str) -> impl Iterator<Item = Handle> + '_ {
     memchr::memmem::find_iter(text.as_bytes(), MARKER_PREFIX.as_bytes()).filter_map(|at| {
         let line = text[at..].split(['\n', ']']).next()?;
-        let (_, handle) = line.rsplit_once(UNFOLD_SEPARATOR)?;
-        handle.parse().ok()
+        match line.rsplit_once(UNFOLD_SEPARATOR) {
+            Some((_, handle)) => handle.parse().ok(),
+            None => Handle::from_hex(line.rsplit_once(HASH_SEPARATOR)?.1).ok(),
+        }
     })
 }
 
@@ -237,7 +266,10 @@ mod tests {
     fn marker_states_the_folded_size() {
         let handle = Handle::for_content(b"x");
         let text = "line\n".repeat(412);
-        assert_eq!(whole_text(&text, Some(handle)), format!("[folded: 412 lines, 2.0 kB; unfold {handle}]"));
+        assert_eq!(whole_text(&text, Some(handle.into())), format!("[folded: 412 lines, 2.0 kB; unfold {handle}]"));
+        let hash = whole_text(&text, Some(MarkerHandle::Hash(handle)));
+        assert_eq!(hash, format!("[folded: 412 lines, 2.0 kB; retrieve hash={}]", handle.to_hex()));
+        assert!(is_only_marker(&hash) && handles(&hash).eq([handle]));
         assert_eq!(without_handle("a", "sh"), "[folded: 1 bytes of sh]");
     }
 

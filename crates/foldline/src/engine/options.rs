@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::{Conversation, PartId, Role};
+use crate::conversation::{Conversation, Message, PartId, Role};
 use crate::engine::cancel::CancelFlag;
+use crate::engine::handle::Handle;
+use crate::engine::marker::MarkerHandle;
 use crate::engine::policy::Policy;
 use crate::engine::segment::{Segment, SegmentKind};
+use crate::engine::stage::Stage;
 use crate::engine::summary::PrefixSummary;
 use crate::laws::{Law, LawProfile};
 use crate::models::prices::Prices;
@@ -44,6 +47,13 @@ pub struct FoldOptions {
     pub policy: Policy,
     /// True if markers carry handles: an archive holds the originals and the model has a way to unfold them.
     pub handles: bool,
+    /// True if handles in markers have hexadecimal digits, for hosts whose retrieval tool accepts nothing else.
+    pub hex_handles: bool,
+    /// True if no message may be added or removed, so that the caller can put each one back in its place.
+    pub keep_messages: bool,
+    /// True if the messages are results without the turns that requested them. Each is a round of its own, with a
+    /// request point after it.
+    pub results_only: bool,
     /// Parts that are never folded.
     pub pins: PinRules,
     /// Tokens of the request besides its messages: system, tools, overhead.
@@ -211,6 +221,9 @@ impl FoldOptions {
             budget,
             policy: Policy::balanced(),
             handles: false,
+            hex_handles: false,
+            keep_messages: false,
+            results_only: false,
             pins: PinRules::default(),
             overhead_tokens: 0,
             reasoning_retention: ReasoningRetention::KeepAll,
@@ -261,6 +274,22 @@ impl FoldOptions {
         let overhead_tokens =
             meter.system(&conversation.system) + meter.tools(&conversation.tools) + meter.request_overhead();
         Self { overhead_tokens, ..self }
+    }
+
+    /// Returns true if a request was sent before this message.
+    pub(crate) fn has_request_point_before(&self, message: &Message<'_>, before: Option<&Message<'_>>) -> bool {
+        if self.results_only { before.is_some() } else { message.opens_round(before) }
+    }
+
+    /// Returns true if whole rounds may be dropped.
+    pub(crate) fn may_drop_rounds(&self) -> bool {
+        self.policy.max_stage >= Stage::Rounds && !self.keep_messages && !self.results_only
+    }
+
+    /// Returns the form of a handle in a marker; `None` if markers carry none.
+    pub(crate) fn marker_handle(&self, handle: impl FnOnce() -> Handle) -> Option<MarkerHandle> {
+        let form = if self.hex_handles { MarkerHandle::Hash } else { MarkerHandle::Unfold };
+        self.handles.then(|| form(handle()))
     }
 
     /// Returns this share of the budget that is left for messages after the overhead.

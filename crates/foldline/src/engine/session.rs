@@ -126,7 +126,7 @@ impl FoldSession {
     /// Adds a message.
     pub fn push(&mut self, message: Message<'static>) {
         let at = self.messages.len();
-        let answers = message.opens_round(self.messages.last());
+        let answers = self.options.has_request_point_before(&message, self.messages.last());
         match self.tentative.take() {
             Some(decision) if !answers => {
                 self.state.schedule = decision.schedule;

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use crate::conversation::{CallArguments, Message, Part};
 use crate::engine::handle::Handle;
 use crate::engine::marker;
-use crate::engine::marker::MarkerTarget;
+use crate::engine::marker::{MarkerHandle, MarkerTarget};
 
 /// Maximum number of references that are followed from one result to the next.
 const MAX_REFERENCE_DEPTH: usize = 8;
@@ -166,7 +166,7 @@ impl<'l> ReferenceTargets<'l> {
                     originals.push(DetachedOriginal { handle, text });
                     handle
                 });
-                Cow::Owned(marker::detached(before, handle))
+                Cow::Owned(marker::detached(before, handle.map(MarkerHandle::from)))
             });
             changed |= detached.is_some();
             detached.unwrap_or(Cow::Borrowed(line))

@@ -26,6 +26,7 @@ pub(crate) mod messages;
 pub(crate) mod request;
 mod response;
 pub(crate) mod result;
+pub(crate) mod rows;
 pub(crate) mod rules;
 mod sse;
 #[cfg(test)]
@@ -56,4 +57,5 @@ pub use response::{
     ApiError, OutputPosition, PromptAndWindow, Response, ResponseExtent, StopInfo, StopReason, StreamEvent,
     StreamLimits, StreamReader, StreamStep, UnreadableFrame, Usage,
 };
+pub use rows::MessageRows;
 pub use sse::{FrameEnd, MAX_EVENT_BYTES, SseFrame, SseFramer};

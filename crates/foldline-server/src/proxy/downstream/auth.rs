@@ -8,9 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hyper::Uri;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
+use hyper::{Method, Uri};
 
 use crate::proxy::downstream::headers::{COOKIE_NAME, TENANT, TOKEN};
 
@@ -169,8 +169,8 @@ impl TokenAuth {
     }
 
     /// Authenticates a request; returns none if it is rejected. Tokens are removed from the request wherever they are. On
-    /// paths that start with `own` a token may also be in `Authorization: Bearer`, which providers use for their own keys.
-    pub(crate) fn admit(&self, parts: &mut Parts, own: &str) -> Option<Admission> {
+    /// own paths a token may also be in `Authorization: Bearer`, which providers use for their own keys.
+    pub(crate) fn admit(&self, parts: &mut Parts, is_own: impl Fn(&str, &Method) -> bool) -> Option<Admission> {
         let in_path = strip_path_token(&mut parts.uri);
         let tenant = take_tenant(&mut parts.headers);
         let in_header = parts.headers.remove(TOKEN).map(|value| blake3::hash(value.as_bytes()));
@@ -181,7 +181,7 @@ impl TokenAuth {
         if self.tokens.is_empty() {
             return Some(Admission::Open);
         }
-        let is_own = parts.uri.path().starts_with(own);
+        let is_own = is_own(parts.uri.path(), &parts.method);
         let bearer = bearer.filter(|_| is_own);
         let in_cookie = cookie_token(&parts.headers).filter(|_| is_own).map(|token| blake3::hash(&token));
         if !is_own {
@@ -273,7 +273,10 @@ mod tests {
     use super::*;
     use hyper::Request;
 
-    const OWN: &str = "/foldline/";
+    /// Returns true for the paths below `/foldline/`.
+    fn own(path: &str, _: &Method) -> bool {
+        path.starts_with("/foldline/")
+    }
 
     fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
         let request =
@@ -293,34 +296,34 @@ mod tests {
     fn token_is_accepted_in_header_or_path() {
         let auth = auth("alice=t1\nbob=t2\nt3");
         let header = |token| parts("/v1/messages", &[("x-foldline-token", token)]);
-        assert_eq!(auth.admit(&mut header("t1"), OWN), named("alice"));
-        assert_eq!(auth.admit(&mut header("t2"), OWN), named("bob"));
-        assert_eq!(auth.admit(&mut header("t3"), OWN), Some(Admission::Token(None)));
-        assert_eq!(auth.admit(&mut header("t"), OWN), None);
-        assert_eq!(auth.admit(&mut parts("/v1/messages", &[]), OWN), None);
+        assert_eq!(auth.admit(&mut header("t1"), own), named("alice"));
+        assert_eq!(auth.admit(&mut header("t2"), own), named("bob"));
+        assert_eq!(auth.admit(&mut header("t3"), own), Some(Admission::Token(None)));
+        assert_eq!(auth.admit(&mut header("t"), own), None);
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[]), own), None);
         let mut request = parts("/token/t2/v1/messages?beta=true", &[]);
-        assert_eq!(auth.admit(&mut request, OWN), named("bob"));
+        assert_eq!(auth.admit(&mut request, own), named("bob"));
         assert_eq!(request.uri, "/v1/messages?beta=true");
-        assert_eq!(auth.admit(&mut parts("/token/t9/v1/messages", &[]), OWN), None);
+        assert_eq!(auth.admit(&mut parts("/token/t9/v1/messages", &[]), own), None);
     }
 
     #[test]
     fn bearer_token_is_accepted_only_on_own_paths_and_removed() {
         let auth = auth("alice=t1");
         let bearer = ("authorization", "bearer t1");
-        let mut own = parts("/foldline/metrics", &[bearer]);
-        assert_eq!(auth.admit(&mut own, OWN), named("alice"));
-        assert!(own.headers.is_empty());
-        assert_eq!(auth.admit(&mut parts("/v1/messages", &[bearer]), OWN), None);
+        let mut request = parts("/foldline/metrics", &[bearer]);
+        assert_eq!(auth.admit(&mut request, own), named("alice"));
+        assert!(request.headers.is_empty());
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[bearer]), own), None);
         let mut both = parts("/v1/messages", &[bearer, ("x-foldline-token", "t1")]);
-        assert_eq!(auth.admit(&mut both, OWN), named("alice"));
+        assert_eq!(auth.admit(&mut both, own), named("alice"));
         assert!(both.headers.is_empty(), "no token reaches a provider");
         let mut cookie = parts("/v1/messages", &[("cookie", "foldline_token=7431"), ("x-foldline-token", "t1")]);
-        assert_eq!(auth.admit(&mut cookie, OWN), named("alice"));
+        assert_eq!(auth.admit(&mut cookie, own), named("alice"));
         assert!(cookie.headers.is_empty(), "nor does one in a cookie, and it opens no provider's path");
-        assert_eq!(auth.admit(&mut parts("/v1/messages", &[("cookie", "foldline_token=7431")]), OWN), None);
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[("cookie", "foldline_token=7431")]), own), None);
         let mut key = parts("/v1/messages", &[("authorization", "Bearer sk-1"), ("x-foldline-token", "t1")]);
-        assert!(auth.admit(&mut key, OWN).is_some() && key.headers.contains_key("authorization"));
+        assert!(auth.admit(&mut key, own).is_some() && key.headers.contains_key("authorization"));
     }
 
     #[test]

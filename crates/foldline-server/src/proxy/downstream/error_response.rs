@@ -12,7 +12,7 @@ use crate::proxy::upstream::client::UpstreamError;
 use crate::proxy::upstream::credentials::ForeignKey;
 
 /// Seconds after which a rejected client should retry. Single responses take longer, but many are in progress.
-const RETRY_AFTER_SECS: &str = "3";
+pub(crate) const RETRY_AFTER_SECS: &str = "3";
 
 /// A request that gets an error response of the proxy.
 #[derive(Debug)]

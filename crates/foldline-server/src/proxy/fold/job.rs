@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use foldline::Error;
 use foldline::models::model_name;
+use foldline::tokens::Tokens;
 use foldline::wire::{ApiFamily, Dialect, EndpointPurpose, Format, HiddenRound, Request, RequestEdit};
 use foldline_archive::TenantArchive;
 
@@ -37,6 +38,36 @@ pub(crate) struct FoldJob {
     /// Decoded body.
     pub(crate) body: Bytes,
     pub(crate) history: HistoryView,
+    /// Set if the caller gets the folded conversation itself, and sends it.
+    pub(crate) requested: Option<RequestedFold>,
+}
+
+/// A fold whose result is returned to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RequestedFold {
+    /// Maximum tokens of everything that the caller sent; `None` for the window of the model.
+    pub(crate) budget: Option<Tokens>,
+    /// Tokens that the caller sent and that take no part in the fold.
+    pub(crate) withheld: Tokens,
+    /// Set if the messages are rows that the caller puts back in their places.
+    pub(crate) rows: Option<RowForm>,
+}
+
+/// The rows of a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowForm {
+    /// A conversation.
+    Whole,
+    /// Results without the turns that requested them.
+    Results,
+}
+
+/// Maximum bytes of a session name; the rest is ignored.
+const MAX_SESSION_NAME_BYTES: usize = 256;
+
+/// Returns a session name as it is stored.
+pub(crate) fn session_text(name: &str) -> String {
+    name[..name.floor_char_boundary(MAX_SESSION_NAME_BYTES)].to_owned()
 }
 
 /// The history that a body contains.
@@ -73,6 +104,17 @@ impl FoldJob {
         })
     }
 
+    /// Returns the name that separates conversations with this model from others with the same messages: rows are folded
+    /// by other rules than requests.
+    fn scope_name(&self, model_name: &str) -> String {
+        match self.requested.map(|requested| requested.rows) {
+            None => model_name.to_owned(),
+            Some(None) => format!("fold {model_name}"),
+            Some(Some(RowForm::Whole)) => format!("rows {model_name}"),
+            Some(Some(RowForm::Results)) => format!("results {model_name}"),
+        }
+    }
+
     /// Returns the name under which the tenant's conversations are cached: that of its part of the archive.
     pub(crate) fn owner(&self) -> String {
         let unarchived = || session_name(self.tenant.key.0);
@@ -103,7 +145,8 @@ impl IdentifiedSession {
     pub(crate) fn new(state: &AppState, job: &FoldJob, client: &Request<'_>) -> Self {
         let model_name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
         let (owner, tenant_archive) = (job.owner(), job.archive());
-        let scope = [owner.as_str(), &model_name];
+        let scope_name = job.scope_name(&model_name);
+        let scope = [owner.as_str(), &scope_name];
         let continues = client.previous_response_id();
         let prefixes = PrefixHashes::for_request(&scope, client);
         let facts = state.sessions.facts(&prefixes, tenant_archive);

@@ -37,8 +37,14 @@ impl PrefixHashes {
             hashes.push(hasher.hasher.digest128());
         }
         let first = messages.iter().position(|message| message.role == Role::User);
+        let has_turns = !messages.first().is_some_and(Message::has_results);
         let root_len = first.map_or(messages.len(), |at| at + 1);
         let previous_len = conversation.request_points().into_iter().rev().find(|&at| at < messages.len());
+        // Results without turns grow by one or more; a request before the newest is the best guess.
+        let (root_len, previous_len) = match has_turns {
+            true => (root_len, previous_len),
+            false => (1, messages.len().checked_sub(1)),
+        };
         Self { hashes, root_len, previous_len, owner: owner(scope) }
     }
 

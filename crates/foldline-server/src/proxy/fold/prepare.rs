@@ -5,6 +5,7 @@
 //! unmodified. Nothing here depends on a client, a connection or a credential.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use hyper::http::uri::Scheme;
 use crate::proxy::admin::metrics::PassLabels;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
 use crate::proxy::fold::fold_events::{RecordedSession, record_events};
-use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, IdentifiedSession};
+use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, IdentifiedSession, RowForm};
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::prepared::{PreparedRequest, TightBudget};
@@ -36,6 +37,9 @@ use crate::proxy::upstream::models::{PromptLimits, UpstreamModel};
 const BUDGET_DROP_RATIO: f64 = 0.97;
 /// A budget must grow by this factor to count as changed: folds are not undone.
 const BUDGET_GROWTH_RATIO: f64 = 1.5;
+
+/// Share of a window that results may have if the turns that requested them, the system prompt and the tools are not known.
+const RESULTS_SHARE: f64 = 0.6;
 
 /// The reason for folding a request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +70,15 @@ pub(crate) async fn prepare(
 }
 
 /// Cancels a fold when it is dropped.
-struct CancelOnDrop(CancelFlag);
+#[derive(Default)]
+pub(crate) struct CancelOnDrop(CancelFlag);
+
+impl CancelOnDrop {
+    /// Returns the flag that is set.
+    pub(crate) fn flag(&self) -> CancelFlag {
+        self.0.clone()
+    }
+}
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -138,6 +150,38 @@ fn prepare_blocking(
         Err(error) if matches!(error.kind(), ErrorKind::Cancelled) => None,
         Err(_) => inputs.unfolded(),
     }
+}
+
+/// Folds a conversation that the caller sends itself.
+///
+/// # Errors
+///
+/// The body is not a request, cannot be folded to its budget, or the fold is cancelled.
+pub(crate) fn fold_requested(
+    state: &AppState,
+    job: &Arc<FoldJob>,
+    cancel: &CancelFlag,
+) -> Result<PreparedRequest, Error> {
+    let request = job.parse(&job.body)?;
+    let session = IdentifiedSession::new(state, job, &request);
+    session.facts.note_sent(session.prefixes.full(), true);
+    let model = state.models.get(job.tenant.key, job.family, &session.model_name);
+    let inputs = FoldInputs {
+        profile: law_profile(&request, state.settings.upstreams.get(job.family)),
+        limits: model.limits_for(&request),
+        model,
+        request,
+        prefixes: session.prefixes.clone(),
+        session,
+        reported_id: ReportedId::First,
+        job: job.clone(),
+    };
+    let folded = inputs.fold_request(state, None, cancel);
+    folded.inspect_err(|error| {
+        if matches!(error.kind(), ErrorKind::Cancelled) {
+            state.metrics.cancelled.inc();
+        }
+    })
 }
 
 /// Returns true if the unfold tool is offered in a request. The originals must be in an archive.
@@ -281,6 +325,9 @@ impl FoldInputs<'_> {
         let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget.tokens).with_rules(&self.profile);
         options.policy = state.settings.policy.clone();
         options.cancel = cancel.clone();
+        let rows = self.job.requested.and_then(|requested| requested.rows);
+        (options.keep_messages, options.hex_handles) = (rows.is_some(), rows.is_some());
+        options.results_only = rows == Some(RowForm::Results);
         let (fold_state, stored) = cached.map(|cached| (cached.state, cached.stored)).unwrap_or_default();
         let is_archived = self.session.archive.as_ref().is_none_or(|archive| stored.is_in(archive));
         let is_dropped = is_decided && is_open || !is_archived;
@@ -362,6 +409,7 @@ impl FoldInputs<'_> {
         PreparedRequest {
             sent_tokens: applied.tokens,
             fold_count: applied.pass_names().count() as u64,
+            pass_names: applied.pass_names().collect(),
             summary_job: self.summary_job(state, known, applied, budget),
             ..self.with_body(is_changed.then(|| body.into()), applied.raw_tokens, budget, stored)
         }
@@ -390,6 +438,7 @@ impl FoldInputs<'_> {
             received_tokens: tokens,
             sent_tokens: tokens,
             fold_count: 0,
+            pass_names: BTreeSet::new(),
             budget,
             max_output: self.limits.max_output,
             archive: session.archive.clone(),
@@ -411,7 +460,8 @@ impl FoldInputs<'_> {
             Some(Refold::WithBudget(budget)) => Some(budget),
             Some(Refold::WithSummary | Refold::Stated) | None => None,
         };
-        BudgetChoice::new(&known.ledger, self.prefixes.len(), allowed, learned)
+        let drop_ratio = if self.has_exact_budget() { 1.0 } else { BUDGET_DROP_RATIO };
+        BudgetChoice::new(&known.ledger, self.prefixes.len(), allowed, learned, drop_ratio)
     }
 
     /// Adopts the summary and the pins that apply from this request on.
@@ -437,7 +487,19 @@ impl FoldInputs<'_> {
 
     /// Returns the maximum tokens of the request: by its model, and by what the provider accepted of the conversation.
     fn allowed_tokens(&self, state: &AppState, known: &KnownFacts) -> Tokens {
-        self.limits.tokens.min(known.ceiling(state.settings.timeouts.learned))
+        match self.job.requested {
+            None => self.limits.tokens.min(known.ceiling(state.settings.timeouts.learned)),
+            Some(requested) => {
+                let share = if requested.rows == Some(RowForm::Results) { RESULTS_SHARE } else { 1.0 };
+                let by_model = || (self.limits.tokens as f64 * share) as Tokens;
+                requested.budget.unwrap_or_else(by_model).saturating_sub(requested.withheld)
+            }
+        }
+    }
+
+    /// Returns true if the caller stated the budget, which then must hold to the token.
+    fn has_exact_budget(&self) -> bool {
+        self.job.requested.is_some_and(|requested| requested.budget.is_some())
     }
 
     /// Returns true if the budget is lower than the stated window allows.
@@ -545,16 +607,16 @@ struct BudgetChoice {
 }
 
 impl BudgetChoice {
-    /// Chooses the budget of a request after `len` messages: the conversation's current one, unless `allowed` clearly
-    /// differs from it. `learned` is the budget after a refusal.
-    fn new(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>) -> Self {
+    /// Chooses the budget of a request after `len` messages: the conversation's current one, unless `allowed` is below
+    /// `drop_ratio` of it or far above. `learned` is the budget after a refusal.
+    fn new(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>, drop_ratio: f64) -> Self {
         let allowed = allowed.min(learned.unwrap_or(Tokens::MAX));
         let Some((_, &current)) = ledger.budgets.last_key_value() else {
             return Self { tokens: allowed, from: Some(0), is_changed: false };
         };
         let is_refused = learned.is_some_and(|learned| learned < current);
-        let ratio_changed = (allowed as f64) < current as f64 * BUDGET_DROP_RATIO
-            || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
+        let ratio_changed =
+            (allowed as f64) < current as f64 * drop_ratio || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
         match is_refused || ratio_changed {
             true => Self { tokens: allowed, from: Some(len), is_changed: true },
             false => Self { tokens: current, from: None, is_changed: false },
@@ -594,6 +656,7 @@ mod tests {
                 user_agent: String::new(),
                 body: body(turns),
                 history: HistoryView::Client,
+                requested: None,
             })
         };
         for turns in [1, 1, 2] {

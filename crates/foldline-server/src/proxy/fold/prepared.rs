@@ -1,5 +1,6 @@
 //! The result of preparing a request: what is sent, and everything that its response needs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,8 +39,9 @@ pub(crate) struct PreparedRequest {
     /// Tokens as received and as sent.
     pub(crate) received_tokens: Tokens,
     pub(crate) sent_tokens: Tokens,
-    /// Folds in the body.
+    /// Folds in the body, and the passes that made them.
     pub(crate) fold_count: u64,
+    pub(crate) pass_names: BTreeSet<&'static str>,
     /// Maximum tokens of the request.
     pub(crate) budget: Tokens,
     /// Tokens reserved for the response.

@@ -4,6 +4,7 @@
 //! of it was sent before.
 
 use crate::engine::marker;
+use crate::engine::marker::MarkerHandle;
 
 /// Returns the text as a terminal would show it, without colors; `None` if it is unchanged.
 pub fn strip_terminal_codes(text: &str) -> Option<String> {
@@ -74,7 +75,7 @@ fn code_len(text: &str) -> usize {
 }
 
 /// Prefixes the visible text with the marker for the removed codes.
-pub(crate) fn with_marker(shown: &str, handle: Option<crate::Handle>) -> String {
+pub(crate) fn with_marker(shown: &str, handle: Option<MarkerHandle>) -> String {
     format!("{}\n{shown}", marker::described("escape codes", handle))
 }
 

@@ -11,6 +11,7 @@ use crate::conversation::{Message, Part, PartId};
 use crate::engine::argument_values::MIN_ARGUMENT_BYTES;
 use crate::engine::identifiers::coverage::{IdentifierCoverage, RetentionPrices};
 use crate::engine::marker;
+use crate::engine::marker::MarkerHandle;
 use crate::engine::options::FoldOptions;
 use crate::engine::original;
 use crate::engine::overlay::PartEdit;
@@ -156,8 +157,8 @@ impl<'v> PassView<'v> {
     }
 
     /// Returns the handle of a text if markers carry handles.
-    pub(crate) fn handle(&self, text: &str) -> Option<Handle> {
-        self.options.handles.then(|| Handle::for_content(text.as_bytes()))
+    pub(crate) fn handle(&self, text: &str) -> Option<MarkerHandle> {
+        self.options.marker_handle(|| Handle::for_content(text.as_bytes()))
     }
 
     /// Returns the marker of a whole segment.
@@ -177,7 +178,8 @@ impl<'v> PassView<'v> {
             Some(Part::File(file)) => file.name.as_ref().map_or("a file".to_owned(), |name| format!("file {name}")),
             _ => "an image".to_owned(),
         };
-        let handle = part.filter(|_| self.options.handles).map(|part| Handle::for_content(&original::part_bytes(part)));
+        let handle =
+            part.and_then(|part| self.options.marker_handle(|| Handle::for_content(&original::part_bytes(part))));
         marker::described(&description, handle)
     }
 

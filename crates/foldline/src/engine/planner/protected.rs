@@ -89,6 +89,9 @@ impl<'d> PlanBuilder<'d> {
     }
 
     fn drop_old_rounds(&mut self) {
+        if !self.options.may_drop_rounds() {
+            return;
+        }
         let old = self.keep_reasoning_at_turn_start(self.foldable_rounds());
         if !old.is_empty() {
             self.drop_rounds(&old, Stage::Truncation, NoteDetail::CountsOnly);

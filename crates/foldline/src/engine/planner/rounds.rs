@@ -21,7 +21,7 @@ use crate::tokens::Tokens;
 impl PlanBuilder<'_> {
     /// Drops whole rounds, oldest first, until the target is reached. Adjacent rounds share a note.
     pub(crate) fn fold_rounds(&mut self, target: Tokens) {
-        if Stage::Rounds > self.options.policy.max_stage {
+        if !self.options.may_drop_rounds() {
             return;
         }
         // The cost of a note is not known before it is written, so it is estimated first.
@@ -50,7 +50,7 @@ impl PlanBuilder<'_> {
     /// Drops the rounds that the summary covers, first and together, which leaves more space for newer rounds.
     pub(crate) fn fold_summarized_rounds(&mut self) {
         let Some(until) = self.summary.map(|summary| summary.until) else { return };
-        if Stage::Rounds > self.options.policy.max_stage {
+        if !self.options.may_drop_rounds() {
             return;
         }
         let covered = self.foldable_rounds().into_iter().filter(|round| round.end <= until).collect();

@@ -11,6 +11,7 @@ use crate::engine::segment;
 use crate::engine::segment::SegmentKind;
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
+use crate::engine::state::rounds::RoundRule;
 use crate::tokens::Tokens;
 
 /// Returns the text of a result as a terminal would show it; `None` if it is unchanged. A file that was read has no terminal:
@@ -26,7 +27,8 @@ impl FoldState {
     /// Adds the next message to the state.
     pub(crate) fn ingest(&mut self, options: &FoldOptions, message: &Message<'_>) {
         let at = self.len();
-        self.rounds.push_message(message, |id| self.segments.message_of_call(id));
+        let rule = if options.results_only { RoundRule::Messages } else { RoundRule::Turns };
+        self.rounds.push_message(message, rule, |id| self.segments.message_of_call(id));
         let new = self.segments.push_message(message, self.rounds.calls(), &options.meter);
         let segments = &self.segments.as_slice()[new.clone()];
         let in_segments: Tokens = segments.iter().map(|segment| segment.tokens).sum();
@@ -63,7 +65,7 @@ impl FoldState {
             return;
         }
         let text = segment::text_in_message(message, segment.at);
-        let handle = || options.handles.then(|| Handle::for_content(text.as_bytes()));
+        let handle = || options.marker_handle(|| Handle::for_content(text.as_bytes()));
         let is_whole = |earlier: &segment::Segment| self.folds.stage(earlier.at).is_none();
         let above = self.results.record_text(segments, index, is_whole);
         let (folded, stage, pass_name) = if above.is_some() {

@@ -67,9 +67,10 @@ impl FoldState {
     }
 
     /// Returns true if the messages continue those of this state: the last decision assumed that the model answers.
-    pub(crate) fn is_continued_by(&self, messages: &[Message<'_>]) -> bool {
+    pub(crate) fn is_continued_by(&self, messages: &[Message<'_>], options: &FoldOptions) -> bool {
         let seen = self.len();
-        seen == 0 || messages.get(seen).is_none_or(|next| next.opens_round(messages[..seen].last()))
+        seen == 0
+            || messages.get(seen).is_none_or(|next| options.has_request_point_before(next, messages[..seen].last()))
     }
 
     /// Returns a lower bound of the tokens of any rendering: verbatim texts, and the calls and prose of the newest round,

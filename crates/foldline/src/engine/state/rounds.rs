@@ -24,15 +24,33 @@ pub(crate) struct RoundTable {
     pairs: HashMap<String, usize>,
 }
 
+/// The messages with which rounds start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoundRule {
+    /// The assistant's turns.
+    Turns,
+    /// All messages: they are results without the turns that requested them.
+    Messages,
+}
+
 impl RoundTable {
     /// Adds the next message. `message_of_call` returns the earlier message with a call.
-    pub(crate) fn push_message(&mut self, message: &Message<'_>, message_of_call: impl Fn(&str) -> Option<usize>) {
+    pub(crate) fn push_message(
+        &mut self,
+        message: &Message<'_>,
+        rule: RoundRule,
+        message_of_call: impl Fn(&str) -> Option<usize>,
+    ) {
         let at = self.messages;
-        if message.is_assistant() && !self.after_assistant {
+        let opens = match rule {
+            RoundRule::Turns => message.is_assistant() && !self.after_assistant,
+            RoundRule::Messages => true,
+        };
+        if opens {
             self.rounds.push(at..at);
         }
         // A round ends at a message that is neither the assistant's nor has results.
-        let in_round = message.is_assistant() || message.has_results();
+        let in_round = message.is_assistant() || message.has_results() || rule == RoundRule::Messages;
         if let Some(round) = self.rounds.last_mut().filter(|round| in_round && round.end == at) {
             round.end = at + 1;
         }
@@ -130,7 +148,7 @@ mod tests {
         let mut table = RoundTable::default();
         for message in messages {
             let call = |id: &str| messages.iter().position(|message| message.calls().any(|call| call.id == id));
-            table.push_message(message, call);
+            table.push_message(message, RoundRule::Turns, call);
         }
         table
     }

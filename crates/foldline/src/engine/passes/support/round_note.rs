@@ -79,11 +79,12 @@ pub(crate) fn note_text(view: &PassView<'_>, rounds: &[Range<usize>], listed: us
         let sums: Vec<String> = facts.tools.iter().map(|(tool, count)| format!("{count} {tool}")).collect();
         head = format!("{head}: {}", sums.join(", "));
     }
-    let mut text = marker::described(&head, facts.handle);
+    let in_marker = |handle: Option<Handle>| handle.and_then(|handle| view.options.marker_handle(|| handle));
+    let mut text = marker::described(&head, in_marker(facts.handle));
     for call in rounds[rounds.len() - listed..].iter().flat_map(|round| calls(view, round.clone(), facts.results)) {
         text.push('\n');
         let outcome = if call.failed { "failed" } else { "ok" };
-        text.push_str(&marker::call_outcome(&call.info.description(), outcome, call.handle));
+        text.push_str(&marker::call_outcome(&call.info.description(), outcome, in_marker(call.handle)));
     }
     text
 }
