@@ -277,6 +277,7 @@ fn distinct_upstreams(settings: &ProxySettings) -> Vec<(&'static str, &UpstreamU
         all.truncate(1);
         all.iter_mut().for_each(|(name, _)| *name = "upstream");
     }
+    all.extend(settings.named_upstreams.iter().map(|upstream| ("upstream", upstream.url())));
     all
 }
 

@@ -114,7 +114,7 @@ fn startup_message(settings: &ProxySettings) -> String {
         ProxyMode::Observe => "observes; every request is forwarded unchanged",
         ProxyMode::Off => "passes everything through",
     };
-    let upstreams = settings.upstreams.iter().map(|(family, url)| format!("  {:<9}  {url}\n", family.name));
+    let upstreams = settings.all_upstreams().map(|(name, url)| format!("  {name:<9}  {url}\n"));
     format!("{}  mode       {mode}\n", upstreams.collect::<String>())
 }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use foldline_server::proxy::check_secret_file;
+use serde::Deserialize;
 
 use crate::environment;
-use crate::settings::table::{SETTINGS, SETTINGS_FILE, Setting, ValueKind, find_setting, nearest};
+use crate::settings::table::{SETTINGS, SETTINGS_FILE, Setting, UPSTREAM, ValueKind, find_setting, nearest};
 
 /// Values of one source, by the name of the setting.
 pub(crate) type SettingValues = BTreeMap<&'static str, String>;
@@ -23,6 +24,33 @@ pub(crate) struct SettingLayers {
 pub(crate) struct SettingLayer {
     pub(crate) source: SettingSource,
     pub(crate) values: SettingValues,
+    /// Tables `[upstream.NAME]` of a file.
+    pub(crate) upstreams: Vec<UpstreamTable>,
+}
+
+/// A table `[upstream.NAME]` of a settings file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamTable {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) dialect: Option<String>,
+    pub(crate) auth: Option<String>,
+}
+
+/// The fields of a table `[upstream.NAME]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UpstreamFields {
+    url: String,
+    dialect: Option<String>,
+    auth: Option<String>,
+}
+
+/// The contents of a settings file.
+#[derive(Default)]
+struct FileSettings {
+    values: SettingValues,
+    upstreams: Vec<UpstreamTable>,
 }
 
 /// Origin of a value.
@@ -66,12 +94,12 @@ impl SettingLayers {
         let named = flags.get(SETTINGS_FILE.name).or(variables.get(SETTINGS_FILE.name)).map(PathBuf::from);
         let file = named.or_else(|| default_settings_path().filter(|path| path.exists()));
         let mut layers = vec![
-            SettingLayer { source: SettingSource::Flags, values: flags },
-            SettingLayer { source: SettingSource::Variables, values: variables },
+            SettingLayer { source: SettingSource::Flags, values: flags, upstreams: Vec::new() },
+            SettingLayer { source: SettingSource::Variables, values: variables, upstreams: Vec::new() },
         ];
         if let Some(path) = file {
-            let values = read_settings_file(&path)?;
-            layers.push(SettingLayer { source: SettingSource::File(path), values });
+            let FileSettings { values, upstreams } = read_settings_file(&path)?;
+            layers.push(SettingLayer { source: SettingSource::File(path), values, upstreams });
         }
         Ok(Self { layers })
     }
@@ -80,8 +108,8 @@ impl SettingLayers {
     pub(crate) fn from_toml(files: &[&str]) -> Result<Self> {
         let path = Path::new("proxy.toml");
         let layer = |text: &&str| {
-            let values = parse_settings(text, path)?;
-            Ok(SettingLayer { source: SettingSource::File(path.to_owned()), values })
+            let FileSettings { values, upstreams } = parse_settings(text, path)?;
+            Ok(SettingLayer { source: SettingSource::File(path.to_owned()), values, upstreams })
         };
         Ok(Self { layers: files.iter().map(layer).collect::<Result<_>>()? })
     }
@@ -91,13 +119,18 @@ impl SettingLayers {
         for layer in self.layers.iter_mut().filter(|layer| layer.source != SettingSource::Flags) {
             layer.values.retain(|name, _| find_setting(name).is_none_or(|setting| !setting.is_shared));
         }
-        self.layers.push(SettingLayer { source: SettingSource::Caller, values: caller });
+        self.layers.push(SettingLayer { source: SettingSource::Caller, values: caller, upstreams: Vec::new() });
         self
     }
 
     /// Returns the layers, the strongest first.
     pub(crate) fn layers(&self) -> &[SettingLayer] {
         &self.layers
+    }
+
+    /// Returns the tables `[upstream.NAME]`.
+    pub(crate) fn upstream_tables(&self) -> impl Iterator<Item = &UpstreamTable> {
+        self.layers.iter().flat_map(|layer| &layer.upstreams)
     }
 
     /// Returns true if the setting is a flag.
@@ -168,22 +201,26 @@ fn read_variables() -> Result<SettingValues> {
     Ok(values)
 }
 
-fn read_settings_file(path: &Path) -> Result<SettingValues> {
+fn read_settings_file(path: &Path) -> Result<FileSettings> {
     let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
-    let values = parse_settings(&text, path)?;
+    let settings = parse_settings(&text, path)?;
     let is_secret = |name: &&str| find_setting(name).is_some_and(|setting| setting.value == ValueKind::Secret);
-    if values.keys().any(is_secret) {
+    if settings.values.keys().any(is_secret) {
         check_secret_file(path)?;
     }
-    Ok(values)
+    Ok(settings)
 }
 
-/// Parses a settings file: keys with texts, numbers and booleans.
-fn parse_settings(text: &str, path: &Path) -> Result<SettingValues> {
+/// Parses a settings file: keys with texts, numbers and booleans, and tables of upstreams.
+fn parse_settings(text: &str, path: &Path) -> Result<FileSettings> {
     let place = path.display();
     let table: toml::Table = text.parse().map_err(|error| syntax_error(text, path, &error))?;
-    let mut values = SettingValues::new();
+    let FileSettings { mut values, mut upstreams } = FileSettings::default();
     for (key, value) in table {
+        if let (true, toml::Value::Table(tables)) = (key == UPSTREAM.name, &value) {
+            upstreams = parse_upstream_tables(tables, path)?;
+            continue;
+        }
         let Some(setting) = find_setting(&key) else {
             let names = SETTINGS.iter().filter(|setting| setting.is_in_file()).map(|setting| setting.name);
             let nearest = nearest(&key, names).unwrap_or_default();
@@ -199,7 +236,20 @@ fn parse_settings(text: &str, path: &Path) -> Result<SettingValues> {
         };
         values.insert(setting.name, value);
     }
-    Ok(values)
+    Ok(FileSettings { values, upstreams })
+}
+
+/// Parses the tables `[upstream.NAME]`.
+fn parse_upstream_tables(tables: &toml::Table, path: &Path) -> Result<Vec<UpstreamTable>> {
+    let place = path.display();
+    let parse = |(name, table): (&String, &toml::Value)| {
+        let fields: UpstreamFields = table.clone().try_into().map_err(|error: toml::de::Error| {
+            anyhow!("[upstream.{name}] in {place}: {}; it has url, dialect and auth", error.message())
+        })?;
+        let UpstreamFields { url, dialect, auth } = fields;
+        Ok(UpstreamTable { name: name.clone(), url, dialect, auth })
+    };
+    tables.iter().map(parse).collect()
 }
 
 /// Explains why a settings file is not valid TOML. The usual reason is a text without quotes.

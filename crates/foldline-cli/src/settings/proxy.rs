@@ -3,16 +3,19 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use foldline::wire::{ApiFamily, Format};
 use foldline_server::proxy::{
-    AccessToken, ProxyLimits, ProxySettings, Timeouts, TlsFiles, Upstreams, check_secret_file,
+    AccessToken, NamedUpstream, ProxyLimits, ProxySettings, Timeouts, TlsFiles, UpstreamAuth, Upstreams,
+    check_secret_file,
 };
 
 use crate::clients::launch::CallerEnv;
-use crate::settings::layers::{SettingLayers, SettingValues};
+use crate::environment;
+use crate::settings::layers::{SettingLayers, SettingValues, UpstreamTable};
 use crate::settings::table::{
     ALLOW_HOST, ALLOW_ORIGIN, GATEWAY, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
     OLLAMA_NUM_CTX, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES,
@@ -66,6 +69,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
             _ => bail!("TLS needs both a certificate and its key; set tls-cert and tls-key"),
         },
         upstreams: upstreams(layers)?,
+        named_upstreams: layers.upstream_tables().map(named_upstream).collect::<Result<_>>()?,
         mode: layers.parse(&MODE, str::parse)?.unwrap_or(defaults.mode),
         policy: layers.parse(&POLICY, str::parse)?.unwrap_or(defaults.policy),
         models: models::model_table(layers)?,
@@ -128,6 +132,32 @@ fn upstreams(layers: &SettingLayers) -> Result<Upstreams> {
         }
     }
     Ok(upstreams)
+}
+
+/// Returns the upstream of a table `[upstream.NAME]`.
+fn named_upstream(table: &UpstreamTable) -> Result<Arc<NamedUpstream>> {
+    let place = format!("[upstream.{}]", table.name);
+    let url = table.url.parse().map_err(|error| anyhow!("{place}: {error}"))?;
+    let names = || Format::all().map(Format::name).collect::<Vec<_>>().join(", ");
+    let dialect = match &table.dialect {
+        None => Format::OpenAiChat,
+        Some(name) => Format::all()
+            .find(|format| format.name() == name)
+            .ok_or_else(|| anyhow!("{place}: unknown dialect \"{name}\"; use one of {}", names()))?,
+    };
+    let auth = match table.auth.as_deref() {
+        None | Some("client") => UpstreamAuth::Client,
+        Some(auth) => {
+            let Some(variable) = auth.strip_prefix("env:") else {
+                bail!("{place}: auth must be \"client\", or \"env:VARIABLE\" for a key in a variable");
+            };
+            let key = environment::read_variable(variable).and_then(|key| key.into_string().ok());
+            let key = key.ok_or_else(|| anyhow!("{place}: the variable ${variable} is not set"))?;
+            UpstreamAuth::from_key(&key).map_err(|error| anyhow!("{place}: ${variable}: {error}"))?
+        }
+    };
+    let upstream = NamedUpstream::new(&table.name, url, dialect, auth).map_err(|error| anyhow!("{place}: {error}"))?;
+    Ok(Arc::new(upstream))
 }
 
 /// Returns the entries of a list that is separated by commas.
@@ -288,5 +318,37 @@ mod tests {
         assert!(error_of("summarize = \"on\"").contains("prepared"));
         assert!(error_of("mode = \"fast\"").contains("observe"));
         assert!(resolve_toml(&["upstream = \"ftp://x\""]).is_err());
+    }
+
+    #[test]
+    fn upstream_tables_are_parsed() {
+        let parse = |text: &str| resolve(&SettingLayers::from_toml(&[text]).unwrap()).map(|it| it.named_upstreams);
+        let text = "window = 9000\n[upstream.router]\nurl = \"https://a/api/v1\"\n[upstream.gpu]\nurl = \"http://b:1\"\n\
+                    dialect = \"anthropic\"\nauth = \"client\"\n";
+        let named = parse(text).unwrap();
+        let urls: Vec<_> = named.iter().map(|it| (it.name(), it.url().to_string())).collect();
+        assert_eq!(urls, [("gpu", "http://b:1".to_owned()), ("router", "https://a/api/v1".to_owned())]);
+        for (fields, reason) in [
+            ("url = \"ftp://a\"", "[upstream.x]: \"ftp://a\" is not a valid base URL"),
+            (
+                "url = \"http://a\"\ndialect = \"soap\"",
+                "[upstream.x]: unknown dialect \"soap\"; use one of openai-chat",
+            ),
+            ("url = \"http://a\"\nauth = \"sk-secret\"", "[upstream.x]: auth must be \"client\""),
+            (
+                "url = \"http://a\"\nauth = \"env:UNSET_KEY_OF_A_TEST\"",
+                "[upstream.x]: the variable $UNSET_KEY_OF_A_TEST is not set",
+            ),
+        ] {
+            let error = parse(&format!("[upstream.x]\n{fields}\n")).unwrap_err().to_string();
+            assert!(error.contains(reason) && !error.contains("sk-secret"), "{error}");
+        }
+        let reserved = parse("[upstream.v1]\nurl = \"http://a\"").unwrap_err().to_string();
+        assert!(reserved.contains("cannot name an upstream"), "{reserved}");
+        for fields in ["", "url = 1", "url = \"http://a\"\nkey = \"k\""] {
+            let layers = SettingLayers::from_toml(&[&format!("[upstream.x]\n{fields}\n")]);
+            let error = layers.err().unwrap().to_string();
+            assert!(error.contains("[upstream.x] in proxy.toml") && error.contains("url, dialect and auth"), "{error}");
+        }
     }
 }

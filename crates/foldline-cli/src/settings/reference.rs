@@ -1,6 +1,6 @@
 //! The reference page of the proxy: settings, endpoints, headers and metrics.
 
-use foldline_server::proxy::reference::{self, ReferenceEntry};
+use foldline_server::proxy::reference::{self, ProviderEntry, ReferenceEntry};
 
 use crate::settings::table::{SETTINGS, Setting, SettingSources};
 
@@ -16,6 +16,7 @@ pub(crate) fn proxy_page() -> String {
     );
     SETTINGS.iter().for_each(|setting| page += &setting_row(setting));
     page += &section("Endpoints", "endpoint", &reference::endpoints());
+    page += &providers();
     page += &section("Headers", "header", &reference::headers());
     page += "\nHeaders of requests that begin with `x-foldline-` are not forwarded to the provider.\n";
     page += &section("Metrics", "metric", &reference::metrics());
@@ -36,6 +37,19 @@ fn setting_row(setting: &Setting) -> String {
         (None, None) => String::new(),
     };
     format!("| `{}` | `{}` | {default} | {}{note} |\n", setting.name, setting.variable, cell(setting.help))
+}
+
+fn providers() -> String {
+    let row = |it: &ProviderEntry| {
+        let paths: Vec<String> = it.paths.split(", ").map(|path| format!("`{path}`")).collect();
+        format!("| {} | {} | {} | {} |\n", it.provider, paths.join(", "), it.dialects, it.tested_with)
+    };
+    let rows: String = reference::providers().iter().map(row).collect();
+    format!(
+        "\n## Providers\n\nTested with these clients at servers that imitate the provider; no live provider was reached. Several \
+         at once:\n[named upstreams](../guide/proxy.md#several-upstreams).\n\n\
+         | provider | path | dialect | tested with |\n|---|---|---|---|\n{rows}"
+    )
 }
 
 fn section(title: &str, column: &str, entries: &[ReferenceEntry]) -> String {

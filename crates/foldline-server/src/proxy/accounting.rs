@@ -65,7 +65,7 @@ pub(crate) fn record_turn(
     let PreparedRequest { received_tokens, sent_tokens, model, .. } = prepared;
     // Folded tokens would otherwise have been read from the provider's cache.
     let saved = model.prices.read * received_tokens.saturating_sub(*sent_tokens) as f64;
-    let saved_usd = model.dollars(saved, state.settings.upstreams.get(model.family));
+    let saved_usd = model.dollars(saved, model.upstream.url(&state.settings.upstreams));
     metrics.prompt_tokens(TokenStage::Received).inc_by(*received_tokens);
     if form == BodyForm::Unmodified {
         metrics.prompt_tokens(TokenStage::Sent).inc_by(*received_tokens);

@@ -66,9 +66,9 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     }
     let open = OpenRequest::admit(&state, &parts).await?;
 
-    let route = RequestRoute::for_request(&parts);
+    let route = RequestRoute::for_request(&parts, &state.settings.named_upstreams);
     let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;
-    if let Some(key) = ForeignKey::find(&parts.headers, &uri) {
+    if let Some(key) = ForeignKey::find(&parts.headers, &uri).filter(|_| !route.upstream.has_own_key()) {
         return Err(ErrorCause::ForeignKey(key).into());
     }
     if is_signed(&parts.headers, &parts.uri) {
@@ -80,7 +80,10 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let (format, purpose) = match route.kind {
         RequestKind::Conversation(format, purpose) => (format, purpose),
         RequestKind::WebSocket => return Err(ErrorCause::WebSocket.into()),
-        RequestKind::Other => return Ok(open.track(pass_through(&state, parts, uri, body).await?)),
+        RequestKind::Other => {
+            route.upstream.authenticate(&mut parts.headers);
+            return Ok(open.track(pass_through(&state, parts, uri, body).await?));
+        }
     };
     state.checks.check_content_type(&parts.headers).map_err(|fault| ErrorCause::Refused(fault).in_format(format))?;
 
@@ -89,7 +92,10 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let received_at = Instant::now();
 
     let mut prepared = None;
-    if let Some(job) = identify(&state, &parts, &route, &body) {
+    let job = identify(&state, &parts, &route, &body);
+    // The client's own key is its identity until here.
+    route.upstream.authenticate(&mut parts.headers);
+    if let Some(job) = job {
         prepared = prepare(&state, &job, None).await;
         if prepared.as_ref().is_some_and(|prepared| prepared.is_refused_thread) {
             state.metrics.count_refused_thread();
@@ -138,7 +144,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
         format,
         purpose,
         path: route.path.clone(),
-        family: route.family,
+        upstream: route.upstream.clone(),
         tenant,
         mode,
         session,

@@ -8,6 +8,8 @@
 //! | `handler` | one request and its response, end to end |
 //! | `reply` | the response for the client |
 //! | `state`, `settings` | shared state, fields only; plain values, resolved by the caller |
+//! | `upstream_urls` | base URLs of providers, one for each API |
+//! | `named_upstream` | upstreams that the settings name, and the choice of one for a request |
 //! | `downstream::listener` | connections: accepting, limits, graceful shutdown |
 //! | `downstream::io_timeout`, `downstream::tls` | timeouts of a client connection; certificate and key |
 //! | `downstream::connection_limit`, `downstream::half_close` | file descriptors for upstreams; clients that close their sending half |
@@ -53,6 +55,7 @@ pub(crate) mod fold;
 pub(crate) mod fold_api;
 pub(crate) mod handler;
 mod lru_map;
+pub(crate) mod named_upstream;
 pub mod probe;
 pub mod reference;
 mod reply;
@@ -60,6 +63,7 @@ mod settings;
 mod state;
 pub(crate) mod unfold_tool;
 pub(crate) mod upstream;
+mod upstream_urls;
 
 pub use crate::proxy::admin::policy_comparison::{PolicyReplay, PolicyReport, PolicyRow};
 pub use crate::proxy::admin::stats::{ProxyStats, StatsHandle, UpstreamErrors};
@@ -68,6 +72,7 @@ pub use crate::proxy::downstream::listener::Proxy;
 pub use crate::proxy::downstream::secret_file::check_secret_file;
 pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::{TlsFiles, TlsReload};
+pub use crate::proxy::named_upstream::{InvalidNamedUpstream, NamedUpstream, UpstreamAuth};
 pub use settings::{
     InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, ThreadMode, Timeouts, UpstreamUrl,
     Upstreams,

@@ -77,21 +77,101 @@ const HEADERS: &[(&str, &str)] = &[
     ),
 ];
 
+/// A provider, and how its conversations are treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProviderEntry {
+    /// The provider or the server.
+    pub provider: &'static str,
+    /// Paths at the proxy, or at a named upstream.
+    pub paths: &'static str,
+    /// Dialects of these paths.
+    pub dialects: &'static str,
+    /// Clients with which it was tested, at a server that imitates the provider.
+    pub tested_with: &'static str,
+}
+
+/// Providers and servers. No live provider was reached.
+const PROVIDERS: &[ProviderEntry] = &[
+    ProviderEntry {
+        provider: "OpenAI",
+        paths: "/v1/chat/completions, /v1/responses",
+        dialects: "openai-chat, openai-responses",
+        tested_with: "Codex, opencode, aider, openai for Python and JavaScript, Vercel AI SDK, LangChain, LiteLLM",
+    },
+    ProviderEntry {
+        provider: "Anthropic",
+        paths: "/v1/messages",
+        dialects: "anthropic",
+        tested_with: "Claude Code, opencode, aider, anthropic for Python, Vercel AI SDK, LangChain",
+    },
+    ProviderEntry {
+        provider: "Gemini API",
+        paths: "/v1beta/models/MODEL:generateContent, /v1beta/models/MODEL:streamGenerateContent",
+        dialects: "gemini",
+        tested_with: "Gemini CLI, google-genai",
+    },
+    ProviderEntry {
+        provider: "Claude on Vertex",
+        paths: "/v1/projects/P/locations/L/publishers/anthropic/models/MODEL:streamRawPredict",
+        dialects: "anthropic",
+        tested_with: "tests of the proxy",
+    },
+    ProviderEntry {
+        provider: "Amazon Bedrock, Converse",
+        paths: "/model/MODEL/converse, /model/MODEL/converse-stream",
+        dialects: "converse",
+        tested_with: "boto3",
+    },
+    ProviderEntry {
+        provider: "Amazon Bedrock, InvokeModel of Claude",
+        paths: "/model/anthropic.claude-MODEL/invoke, /model/anthropic.claude-MODEL/invoke-with-response-stream",
+        dialects: "anthropic",
+        tested_with: "AnthropicBedrock",
+    },
+    ProviderEntry {
+        provider: "Azure OpenAI",
+        paths: "/openai/deployments/NAME/chat/completions, /openai/responses",
+        dialects: "openai-chat, openai-responses",
+        tested_with: "AzureOpenAI",
+    },
+    ProviderEntry {
+        provider: "Ollama",
+        paths: "/api/chat",
+        dialects: "ollama",
+        tested_with: "ollama for Python, langchain-ollama",
+    },
+    ProviderEntry {
+        provider: "OpenRouter, Groq, Mistral, DeepSeek, xAI, vLLM, llama.cpp, LM Studio",
+        paths: "/v1/chat/completions",
+        dialects: "openai-chat",
+        tested_with: "tests of the proxy",
+    },
+];
+
+/// Returns the providers.
+pub fn providers() -> &'static [ProviderEntry] {
+    PROVIDERS
+}
+
 /// Returns the endpoints: those of the dialects, and the proxy's own.
 pub fn endpoints() -> Vec<ReferenceEntry> {
     let families: Vec<&ApiFamily> = ApiFamily::all().collect();
     let of_dialects = Dialect::all().flat_map(|dialect| {
-        let upstream = dialect.family.name;
-        [
-            (EndpointPurpose::Turn, format!("a conversation: folded, and answered by the upstream `{upstream}`")),
-            (EndpointPurpose::CountTokens, format!("counts the request as it would be sent, at `{upstream}`")),
-        ]
-        .map(|(purpose, meaning)| ReferenceEntry { name: documented_paths(dialect, purpose), meaning })
+        let of_family = families.iter().flat_map(move |family| {
+            let upstream = family.name;
+            [
+                (EndpointPurpose::Turn, format!("a conversation: folded, and answered by the upstream `{upstream}`")),
+                (EndpointPurpose::CountTokens, format!("counts the request as it would be sent, at `{upstream}`")),
+            ]
+            .map(|(purpose, meaning)| ReferenceEntry { name: documented_paths(dialect, family, purpose), meaning })
+        });
+        of_family.collect::<Vec<_>>()
     });
     let prefixes: Vec<String> = families.iter().map(|family| format!("/{}", family.name)).collect();
     let named = ReferenceEntry {
-        name: format!("the same below {}", prefixes.join(", ")),
-        meaning: "the same, at the named upstream".to_owned(),
+        name: format!("the same below {}, and below /NAME", prefixes.join(", ")),
+        meaning: "the same, at the named upstream; NAME is one of `[upstream.NAME]` in the settings file".to_owned(),
     };
     let distinctive = families.iter().filter_map(|family| {
         let marks = [family.distinctive_paths, family.distinctive_headers].concat();
@@ -109,9 +189,10 @@ pub fn endpoints() -> Vec<ReferenceEntry> {
     described.chain([named, other]).chain(entries(ENDPOINTS)).collect()
 }
 
-/// Returns the paths of a dialect for one purpose, as a user would write them.
-fn documented_paths(dialect: &Dialect, purpose: EndpointPurpose) -> String {
+/// Returns the paths of a dialect at an API for one purpose, as a user would write them.
+fn documented_paths(dialect: &Dialect, family: &ApiFamily, purpose: EndpointPurpose) -> String {
     let paths = dialect.documented_paths.iter().filter(|(_, other)| *other == purpose);
+    let paths = paths.filter(|(path, _)| route::family_for_path(dialect, path) == family);
     paths.map(|(path, _)| format!("POST {path}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -139,9 +220,22 @@ mod tests {
     fn paths_of_every_dialect_are_documented() {
         let names: Vec<String> = endpoints().into_iter().map(|entry| entry.name).collect();
         for dialect in Dialect::all() {
-            assert!(names.contains(&documented_paths(dialect, EndpointPurpose::Turn)), "{}", dialect.name);
+            let paths = documented_paths(dialect, dialect.family, EndpointPurpose::Turn);
+            assert!(names.contains(&paths), "{}", dialect.name);
         }
         assert!(names.iter().any(|name| name.contains("POST /v1beta/models/MODEL:countTokens")), "{names:?}");
+        let invoke = endpoints().into_iter().find(|entry| entry.name.contains("/invoke-with-response-stream"));
+        assert!(invoke.is_some_and(|entry| entry.meaning.contains("`bedrock`")));
+    }
+
+    #[test]
+    fn paths_of_providers_lead_to_their_dialect() {
+        for provider in PROVIDERS {
+            for path in provider.paths.split(", ") {
+                let (dialect, _) = Dialect::for_path(path).unwrap_or_else(|| panic!("{path}"));
+                assert!(provider.dialects.split(", ").any(|name| name == dialect.name), "{path}");
+            }
+        }
     }
 
     #[test]

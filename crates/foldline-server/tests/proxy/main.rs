@@ -16,6 +16,7 @@ mod handles;
 mod hidden_rounds;
 mod known_failures;
 mod learned;
+mod named_upstreams;
 mod ollama;
 mod overflow;
 mod passthrough;

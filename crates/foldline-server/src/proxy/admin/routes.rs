@@ -81,12 +81,12 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
     // A monitor without credentials belongs to no tenant, and gets no learned windows.
     let learned =
         proxy.tenants.identify(&parts).map(|tenant| proxy.models.learned_windows(tenant.key)).unwrap_or_default();
-    let learned = learned.into_iter().map(|ModelWindow { model, family, window }| {
+    let learned = learned.into_iter().map(|ModelWindow { model, upstream, window }| {
         let age = window.learned_at.elapsed();
         let expires = (!window.evidence.is_stated()).then(|| timeouts.learned.saturating_sub(age));
         json!({
             "model": model,
-            "upstream": upstreams.get(family).to_string(),
+            "upstream": upstream.url(upstreams).to_string(),
             "tokens": window.tokens,
             "bounds": window.bounds,
             "evidence": window.evidence,
@@ -102,6 +102,8 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
         "learned_windows": learned.collect::<Vec<_>>(),
         "archive": proxy.tenants.archive().map(archive_state),
     });
+    let named = proxy.settings.named_upstreams.iter();
+    health["named_upstreams"] = named.map(|it| (it.name().to_owned(), json!(it.url().to_string()))).collect();
     for (family, url) in upstreams.iter() {
         health[family.name] = url.to_string().into();
     }

@@ -1,20 +1,23 @@
 //! The upstream and the dialect of a request.
 //!
-//! A request cannot choose an arbitrary upstream: the settings name one for each API, and the path (or, for paths that
-//! several APIs have, a header that only clients of one send) selects one of them. Nothing else is considered. All that
+//! A request cannot choose an arbitrary upstream: the settings have one for each API and may name others, and the path (or,
+//! for paths that several APIs have, a header that only clients of one send) selects one of them. Nothing else is considered. All that
 //! differs between APIs is in their rows ([`ApiFamily`], [`Dialect`]).
+
+use std::sync::Arc;
 
 use foldline::wire::{ApiFamily, Dialect, EndpointPurpose, Format};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Uri};
 
+use crate::proxy::named_upstream::{NamedUpstream, UpstreamChoice};
 use crate::proxy::settings::Upstreams;
 
 /// The route of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestRoute {
-    /// API whose upstream gets the request.
-    pub(crate) family: &'static ApiFamily,
+    /// Upstream that gets the request.
+    pub(crate) upstream: UpstreamChoice,
     /// Path and query at the provider.
     pub(crate) path: String,
     pub(crate) kind: RequestKind,
@@ -33,9 +36,12 @@ pub(crate) enum RequestKind {
 
 impl RequestRoute {
     /// Returns the route of a request, by its method, path and headers.
-    pub(crate) fn for_request(parts: &Parts) -> Self {
+    pub(crate) fn for_request(parts: &Parts, named_upstreams: &[Arc<NamedUpstream>]) -> Self {
         let full_path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let named = ApiFamily::all().find_map(|family| Some((family, strip_family(full_path, family)?)));
+        let selected = UpstreamChoice::for_path(named_upstreams, full_path);
+        let full_path = selected.as_ref().map_or(full_path, |(_, path)| path);
+        let mut families = ApiFamily::all().filter(|_| selected.is_none());
+        let named = families.find_map(|family| Some((family, strip_family(full_path, family)?)));
         let path = named.map_or(full_path, |(_, path)| path);
         let dialect = Dialect::for_path(path);
         let kind = match dialect {
@@ -51,12 +57,14 @@ impl RequestRoute {
         let by_path = || ApiFamily::all().find(|family| has_distinctive_path(path, family));
         let by_header = || ApiFamily::all().find(|family| has_distinctive_header(&parts.headers, family));
         let family = named.map(|(family, _)| family).or_else(by_path).or(by_dialect).or_else(by_header);
-        Self { family: family.unwrap_or_else(default_family), path: path.to_owned(), kind }
+        let upstream = selected.map(|(upstream, _)| upstream);
+        let upstream = upstream.unwrap_or_else(|| family.unwrap_or_else(default_family).into());
+        Self { upstream, path: path.to_owned(), kind }
     }
 
     /// Returns the URI of the request at its upstream.
     pub(crate) fn uri(&self, upstreams: &Upstreams) -> Result<Uri, hyper::http::Error> {
-        let upstream = upstreams.get(self.family);
+        let upstream = self.upstream.url(upstreams);
         match self.kind {
             RequestKind::Conversation(..) => upstream.conversation_uri(&self.path),
             RequestKind::WebSocket | RequestKind::Other => upstream.uri(&self.path),
@@ -74,6 +82,11 @@ pub(crate) fn default_family() -> &'static ApiFamily {
 fn strip_family<'p>(path: &'p str, family: &ApiFamily) -> Option<&'p str> {
     let rest = path.strip_prefix('/')?.strip_prefix(family.name)?;
     (rest.starts_with("/v1") || has_distinctive_path(rest, family)).then_some(rest)
+}
+
+/// Returns the API that the path of a dialect selects.
+pub(crate) fn family_for_path(dialect: &Dialect, path: &str) -> &'static ApiFamily {
+    ApiFamily::all().find(|family| has_distinctive_path(path, family)).unwrap_or(dialect.family)
 }
 
 fn has_distinctive_path(path: &str, family: &ApiFamily) -> bool {
@@ -95,8 +108,8 @@ mod tests {
             request = request.header(header, "x");
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let RequestRoute { family, path, kind } = RequestRoute::for_request(&parts);
-        (family.name, path, kind)
+        let RequestRoute { upstream, path, kind } = RequestRoute::for_request(&parts, &[]);
+        (upstream.family.name, path, kind)
     }
 
     #[test]

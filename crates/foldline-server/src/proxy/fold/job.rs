@@ -10,13 +10,14 @@ use bytes::Bytes;
 use foldline::Error;
 use foldline::models::model_name;
 use foldline::tokens::Tokens;
-use foldline::wire::{ApiFamily, Dialect, EndpointPurpose, Format, HiddenRound, Request, RequestEdit};
+use foldline::wire::{Dialect, EndpointPurpose, Format, HiddenRound, Request, RequestEdit};
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::session_facts::{ProviderCache, SessionFacts, session_name};
 use crate::proxy::fold::tenant::Tenant;
+use crate::proxy::named_upstream::UpstreamChoice;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 
@@ -27,7 +28,7 @@ pub(crate) struct FoldJob {
     pub(crate) purpose: EndpointPurpose,
     /// Path at the provider, which may name the model.
     pub(crate) path: String,
-    pub(crate) family: &'static ApiFamily,
+    pub(crate) upstream: UpstreamChoice,
     pub(crate) tenant: Tenant,
     /// The tenant's mode when the request arrived.
     pub(crate) mode: ProxyMode,

@@ -115,10 +115,10 @@ fn prepare_blocking(
     if job.purpose == EndpointPurpose::Turn && job.history == HistoryView::Client {
         session.facts.note_sent(session.prefixes.full(), !request.has_injected_tool());
     }
-    let model = state.models.get(job.tenant.key, job.family, &session.model_name);
+    let model = state.models.get(job.tenant.key, &job.upstream, &session.model_name);
     model.set_requested_window(request.load_window());
     let mut inputs = FoldInputs {
-        profile: law_profile(&request, state.settings.upstreams.get(job.family)),
+        profile: law_profile(&request, job.upstream.url(&state.settings.upstreams)),
         limits: model.limits_for(&request),
         model,
         request,
@@ -165,9 +165,9 @@ pub(crate) fn fold_requested(
     let request = job.parse(&job.body)?;
     let session = IdentifiedSession::new(state, job, &request);
     session.facts.note_sent(session.prefixes.full(), true);
-    let model = state.models.get(job.tenant.key, job.family, &session.model_name);
+    let model = state.models.get(job.tenant.key, &job.upstream, &session.model_name);
     let inputs = FoldInputs {
-        profile: law_profile(&request, state.settings.upstreams.get(job.family)),
+        profile: law_profile(&request, job.upstream.url(&state.settings.upstreams)),
         limits: model.limits_for(&request),
         model,
         request,
@@ -565,7 +565,7 @@ impl FoldInputs<'_> {
     /// Counts new folds, and what a crease would cost in observe mode.
     fn count_folds(&self, state: &AppState, new_folds: &FoldCounts, crease: Option<&Crease>) {
         if let Some(crease) = crease.filter(|_| !self.job.is_folding()) {
-            let upstream = state.settings.upstreams.get(self.model.family);
+            let upstream = self.model.upstream.url(&state.settings.upstreams);
             state.metrics.would_crease_cost_usd.inc_by(self.model.dollars(crease.rewrite_cost as f64, upstream));
         }
         for (&pass, &count) in new_folds {
@@ -649,7 +649,7 @@ mod tests {
                 format: Format::OpenAiChat,
                 purpose: EndpointPurpose::Turn,
                 path: String::new(),
-                family: Format::OpenAiChat.dialect().family,
+                upstream: Format::OpenAiChat.dialect().family.into(),
                 tenant: state.tenants.identify(&headers).unwrap(),
                 mode: ProxyMode::Fold,
                 session: None,

@@ -52,12 +52,12 @@ pub(crate) async fn summarize_if_due(
     let model_name = state.settings.summary_model.clone().unwrap_or_else(|| due.model_name().to_owned());
     let endpoint = ModelEndpoint {
         format: job.format,
-        base_url: state.settings.upstreams.get(job.family).to_string(),
+        base_url: job.upstream.url(&state.settings.upstreams).to_string(),
         model: model_name.clone(),
         api_key: None,
         headers: forwarded_credentials(headers),
     };
-    let info = model_info(&state.models.get(job.tenant.key, job.family, &model_name), model_name);
+    let info = model_info(&state.models.get(job.tenant.key, &job.upstream, &model_name), model_name);
     let Ok(model) = HttpModel::with_info(endpoint, info) else { return false };
     let (time, waits) = match state.settings.summary_mode {
         SummaryMode::Inline(time) => (time, true),

@@ -69,7 +69,7 @@ fn fold_blocking(
         format,
         purpose: EndpointPurpose::CountTokens,
         path: path.to_owned(),
-        family: format.dialect().family,
+        upstream: format.dialect().family.into(),
         tenant,
         mode,
         session: call.session_id.as_deref().map(crate::proxy::fold::job::session_text).or(named),

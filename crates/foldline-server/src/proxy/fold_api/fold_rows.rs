@@ -19,6 +19,7 @@ use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::fold_api::error::FoldApiError;
 use crate::proxy::fold_api::respond::{self, FoldWorker};
+use crate::proxy::named_upstream::UpstreamChoice;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 
@@ -63,9 +64,9 @@ fn compress_blocking(worker: &FoldWorker, caller: Caller, body: &[u8]) -> Result
     let options = RowOptions::parse(&rows)?;
     let rows = rows.with_frozen(options.frozen);
     let conversation = rows.request().conversation();
-    let family = rows.request().format().dialect().family;
+    let upstream = UpstreamChoice::from(rows.request().format().dialect().family);
     let model_name = model_name(conversation.model.as_deref().unwrap_or_default());
-    let meter = worker.state.models.get(caller.tenant.key, family, model_name).meter.clone();
+    let meter = worker.state.models.get(caller.tenant.key, &upstream, model_name).meter.clone();
     let withheld: Tokens = rows.withheld().map(|message| meter.message(message)).sum();
     let answer = if rows.is_nothing_foldable() || caller.mode == ProxyMode::Off {
         let tokens = meter.conversation(conversation);
@@ -76,7 +77,7 @@ fn compress_blocking(worker: &FoldWorker, caller: Caller, body: &[u8]) -> Result
             format: rows.request().format(),
             purpose: EndpointPurpose::CountTokens,
             path: String::new(),
-            family,
+            upstream,
             tenant: caller.tenant,
             mode: caller.mode,
             session: options.session.or(caller.session),

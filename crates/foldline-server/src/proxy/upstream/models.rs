@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldline::tokens::{Budget, CountCache, CountExactness, Tokens};
-use foldline::wire::{ApiFamily, ContextOverflow, LearnedLimit, LimitScope, OverflowEvidence, ReportedTokens, Request};
+use foldline::wire::{ContextOverflow, LearnedLimit, LimitScope, OverflowEvidence, ReportedTokens, Request};
 use foldline::{Meter, ModelTable, Prices};
 
 use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::lru_map::{LruMap, map_key};
+use crate::proxy::named_upstream::UpstreamChoice;
 use crate::proxy::settings::UpstreamUrl;
 use crate::proxy::upstream::learned_window::{CountRules, CountVerdict, LearnedFacts, LearnedWindow, WindowEvidence};
 
@@ -39,7 +40,7 @@ pub(crate) struct UpstreamModel {
     pub(crate) meter: Meter,
     pub(crate) prices: Prices,
     name: String,
-    pub(crate) family: &'static ApiFamily,
+    pub(crate) upstream: UpstreamChoice,
     /// Window set by the user.
     window_override: Option<Tokens>,
     lifetime: Duration,
@@ -49,7 +50,7 @@ pub(crate) struct UpstreamModel {
 /// A learned window and its model.
 pub(crate) struct ModelWindow {
     pub(crate) model: String,
-    pub(crate) family: &'static ApiFamily,
+    pub(crate) upstream: UpstreamChoice,
     pub(crate) window: LearnedWindow,
 }
 
@@ -74,8 +75,8 @@ impl ModelRegistry {
         Self { table, count_cache: CountCache::default(), window_override: window, lifetime, models: Mutex::default() }
     }
 
-    pub(crate) fn get(&self, tenant: TenantKey, family: &'static ApiFamily, name: &str) -> Arc<UpstreamModel> {
-        let key = map_key(format!("{} {name}", family.name).as_bytes());
+    pub(crate) fn get(&self, tenant: TenantKey, upstream: &UpstreamChoice, name: &str) -> Arc<UpstreamModel> {
+        let key = map_key(format!("{} {name}", upstream.name()).as_bytes());
         if let Some(model) = self.lock().get_mut(tenant.0).and_then(|models| models.get_mut(key)) {
             return model.clone();
         }
@@ -84,7 +85,7 @@ impl ModelRegistry {
             meter: Meter::for_model(&self.table, Some(name)).with_cache(self.count_cache.clone()),
             prices: Prices::for_model(&self.table, Some(name)),
             name: name.to_owned(),
-            family,
+            upstream: upstream.clone(),
             window_override: self.window_override,
             lifetime: self.lifetime,
             learned: Mutex::default(),
@@ -104,7 +105,7 @@ impl ModelRegistry {
             self.lock().get_mut(tenant.0).into_iter().flat_map(|models| models.values().cloned()).collect();
         let window = |model: Arc<UpstreamModel>| {
             let window = model.learned_window()?;
-            Some(ModelWindow { model: model.name.clone(), family: model.family, window })
+            Some(ModelWindow { model: model.name.clone(), upstream: model.upstream.clone(), window })
         };
         let mut windows: Vec<_> = models.into_iter().filter_map(window).collect();
         windows.sort_by(|a, b| a.model.cmp(&b.model));
@@ -287,12 +288,12 @@ mod tests {
 
     const TENANT: TenantKey = TenantKey(1);
 
-    fn openai() -> &'static ApiFamily {
-        Format::OpenAiChat.dialect().family
+    fn openai() -> UpstreamChoice {
+        Format::OpenAiChat.dialect().family.into()
     }
 
-    fn anthropic() -> &'static ApiFamily {
-        Format::Anthropic.dialect().family
+    fn anthropic() -> UpstreamChoice {
+        Format::Anthropic.dialect().family.into()
     }
 
     fn models(window: Option<Tokens>) -> ModelRegistry {
@@ -301,7 +302,7 @@ mod tests {
 
     #[test]
     fn learned_limits_override_the_model_table() {
-        let model = models(None).get(TENANT, openai(), "some-local-model");
+        let model = models(None).get(TENANT, &openai(), "some-local-model");
         let guessed = model.budget(Some(1_000));
         assert!(guessed > 100_000, "{guessed}");
         model.set_reported_window(32_768);
@@ -321,7 +322,7 @@ mod tests {
         let echoed = r#"{"error":{"message":"Invalid value: 'prompt is too long: 9000 tokens > 2048 maximum'"}}"#;
         assert!(model.learn_from_overflow(refused(echoed), 10_000, Some(1_000)) < 2_048, "for the retry");
         assert_eq!(model.budget(Some(1_000)), learned, "an echoed value is not learned");
-        let set_by_user = models(Some(4_096)).get(TENANT, openai(), "some-local-model");
+        let set_by_user = models(Some(4_096)).get(TENANT, &openai(), "some-local-model");
         set_by_user.learn_from_overflow(refused(limit), 10_000, None);
         assert!(set_by_user.budget(Some(1_000)) < 3_100);
     }
@@ -329,7 +330,7 @@ mod tests {
     /// Claude Code requests 64,000 output tokens, and has 30,000 tokens of instructions and tools.
     #[test]
     fn oversized_max_output_leaves_room_for_the_prompt() {
-        let model = models(Some(60_000)).get(TENANT, anthropic(), "claude-opus-4-6");
+        let model = models(Some(60_000)).get(TENANT, &anthropic(), "claude-opus-4-6");
         let reserved = |system: usize| {
             let system = "one two three four ".repeat(system / 4);
             let body =
@@ -345,7 +346,7 @@ mod tests {
     /// above the budget.
     #[test]
     fn oversized_max_output_leaves_room_next_to_the_task() {
-        let model = models(Some(60_000)).get(TENANT, anthropic(), "claude-opus-4-6");
+        let model = models(Some(60_000)).get(TENANT, &anthropic(), "claude-opus-4-6");
         let words = |tokens: usize| "one two three four ".repeat(tokens / 4);
         let reserved = |task: usize| {
             let (system, task) = (words(15_000), words(task));
@@ -361,7 +362,7 @@ mod tests {
     /// Claude Code reads three files in one turn: they fit into the window, but not next to the requested output.
     #[test]
     fn oversized_max_output_leaves_room_for_new_results() {
-        let model = models(Some(100_000)).get(TENANT, anthropic(), "claude-opus-4-6");
+        let model = models(Some(100_000)).get(TENANT, &anthropic(), "claude-opus-4-6");
         let words = |tokens: usize| "one two three four ".repeat(tokens / 4);
         let call = |id: usize| {
             format!(
@@ -390,7 +391,7 @@ mod tests {
 
     #[test]
     fn budget_follows_reported_usage() {
-        let model = models(Some(10_000)).get(TENANT, anthropic(), "claude-opus-4-6");
+        let model = models(Some(10_000)).get(TENANT, &anthropic(), "claude-opus-4-6");
         let before = model.budget(Some(1_000));
         for ours in [2_000, 3_000, 4_000, 6_000] {
             assert_eq!(model.observe_usage(ours, ours * 3 / 2 + 100), CountVerdict::Accepted);
@@ -403,7 +404,7 @@ mod tests {
     #[test]
     fn undercount_raises_the_budget_of_an_estimate_only() {
         for (name, raised) in [("some-local-model", true), ("gpt-4o", false)] {
-            let model = models(None).get(TENANT, openai(), name);
+            let model = models(None).get(TENANT, &openai(), name);
             let before = model.budget(None);
             for ours in (2..40).map(|turn| turn * 1_000) {
                 assert_eq!(model.observe_usage(ours, ours * 57 / 100), CountVerdict::Accepted);
@@ -417,13 +418,13 @@ mod tests {
     #[test]
     fn tenants_neither_share_nor_evict_learned_windows() {
         let models = models(None);
-        models.get(TENANT, openai(), "a").set_reported_window(8_192);
-        assert!(models.get(TenantKey(2), openai(), "a").budget(None) > 100_000);
-        assert!(models.get(TENANT, anthropic(), "a").budget(None) > 100_000, "another upstream");
+        models.get(TENANT, &openai(), "a").set_reported_window(8_192);
+        assert!(models.get(TenantKey(2), &openai(), "a").budget(None) > 100_000);
+        assert!(models.get(TENANT, &anthropic(), "a").budget(None) > 100_000, "another upstream");
         for synthetic in 0..2_000 {
-            models.get(TenantKey(2), openai(), &synthetic.to_string());
+            models.get(TenantKey(2), &openai(), &synthetic.to_string());
         }
-        assert!(models.get(TENANT, openai(), "a").budget(None) < 8_192);
+        assert!(models.get(TENANT, &openai(), "a").budget(None) < 8_192);
         assert_eq!(models.learned_windows(TENANT).len(), 1);
         assert_eq!(models.learned_windows(TenantKey(2)).len(), 0);
     }

@@ -38,7 +38,7 @@ pub(crate) async fn probe_window(state: &AppState, prepared: Option<&PreparedReq
     let Some(prepared) = prepared.filter(|prepared| prepared.job.is_folding() && prepared.model.claim_probe()) else {
         return false;
     };
-    let upstream = state.settings.upstreams.get(prepared.job.family).clone();
+    let upstream = prepared.job.upstream.url(&state.settings.upstreams).clone();
     let is_ollama = prepared.job.format == Format::Ollama;
     let is_local = upstream.scheme == Scheme::HTTP || is_ollama;
     let probe = WindowProbe {

@@ -44,7 +44,7 @@ pub(crate) struct ProxyFacts {
     internal_errors: Vec<(&'static str, u64)>,
     upstream_errors: u64,
     violations: [u64; 4],
-    upstreams: Vec<(&'static str, String)>,
+    upstreams: Vec<(String, String)>,
 }
 
 /// The guarantees, in the order of `violations`, and what they mean.
@@ -67,7 +67,7 @@ impl ProxyFacts {
             internal_errors: metrics.internal_error_counts(),
             upstream_errors: stats::upstream_errors(metrics).total(),
             violations: metrics.violations(),
-            upstreams: state.settings.upstreams.iter().map(|(family, url)| (family.name, url.to_string())).collect(),
+            upstreams: state.settings.all_upstreams().map(|(name, url)| (name.to_owned(), url.to_string())).collect(),
         }
     }
 
@@ -355,12 +355,12 @@ fn format_day(day: i64) -> String {
 pub(crate) fn learned_windows(state: &AppState, tenant: &Tenant) -> Vec<Value> {
     let lifetime = state.settings.timeouts.learned;
     let windows = state.models.learned_windows(tenant.key).into_iter();
-    let window = |ModelWindow { model, family, window }: ModelWindow| {
+    let window = |ModelWindow { model, upstream, window }: ModelWindow| {
         let age = window.learned_at.elapsed();
         let expires = (!window.evidence.is_stated()).then(|| lifetime.saturating_sub(age));
         json!({
             "model": model,
-            "upstream": state.settings.upstreams.get(family).to_string(),
+            "upstream": upstream.url(&state.settings.upstreams).to_string(),
             "tokens": window.tokens,
             "bounds": window.bounds,
             "evidence": window.evidence,

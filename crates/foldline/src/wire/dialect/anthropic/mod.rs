@@ -27,6 +27,8 @@ pub(crate) static DIALECT: Dialect = Dialect {
         ("/v1/messages", EndpointPurpose::Turn),
         ("/v1/.../publishers/anthropic/models/MODEL:rawPredict", EndpointPurpose::Turn),
         ("/v1/.../publishers/anthropic/models/MODEL:streamRawPredict", EndpointPurpose::Turn),
+        ("/model/anthropic.claude-MODEL/invoke", EndpointPurpose::Turn),
+        ("/model/anthropic.claude-MODEL/invoke-with-response-stream", EndpointPurpose::Turn),
         ("/v1/messages/count_tokens", EndpointPurpose::CountTokens),
         ("/v1/.../publishers/anthropic/models/count-tokens:rawPredict", EndpointPurpose::CountTokens),
     ],

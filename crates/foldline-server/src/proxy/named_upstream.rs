@@ -1,0 +1,229 @@
+//! Upstreams that the settings name, besides one for each API, and the choice of one for a request.
+//!
+//! The first segment of a path selects a named upstream; nothing else of a request does. Must not happen here: a key of the
+//! settings is shown.
+
+use std::fmt;
+use std::sync::Arc;
+
+use foldline::wire::{ApiFamily, Format};
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
+
+use crate::proxy::upstream::credentials::CREDENTIAL_HEADERS;
+use crate::proxy::upstream_urls::{UpstreamUrl, Upstreams};
+
+/// First segments of paths that mean something else.
+const RESERVED_NAMES: [&str; 14] = [
+    "foldline",
+    "token",
+    "v1",
+    "v1alpha",
+    "v1beta",
+    "v1beta1",
+    "v1internal",
+    "api",
+    "chat",
+    "messages",
+    "model",
+    "models",
+    "responses",
+    "upload",
+];
+/// Maximum characters of a name.
+const MAX_NAME_CHARS: usize = 32;
+
+/// An upstream that requests select by the first segment of their path.
+///
+/// ```
+/// use foldline::wire::Format;
+/// use foldline_server::proxy::{NamedUpstream, UpstreamAuth};
+///
+/// let url = "https://openrouter.ai/api/v1".parse()?;
+/// let upstream = NamedUpstream::new("openrouter", url, Format::OpenAiChat, UpstreamAuth::Client)?;
+/// assert_eq!(upstream.name(), "openrouter");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedUpstream {
+    name: String,
+    url: UpstreamUrl,
+    family: &'static ApiFamily,
+    auth: UpstreamAuth,
+}
+
+/// The credential that an upstream gets.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UpstreamAuth {
+    /// That of the client.
+    Client,
+    /// This key, instead of the client's.
+    Key(HeaderValue),
+}
+
+impl fmt::Debug for UpstreamAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            UpstreamAuth::Client => "Client",
+            UpstreamAuth::Key(_) => "Key(..)",
+        })
+    }
+}
+
+/// Error: an upstream cannot have this name or this key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidNamedUpstream(String);
+
+impl fmt::Display for InvalidNamedUpstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidNamedUpstream {}
+
+impl UpstreamAuth {
+    /// Returns the credential for a key.
+    ///
+    /// # Errors
+    ///
+    /// If the key is empty, or cannot be part of a header.
+    pub fn from_key(key: &str) -> Result<Self, InvalidNamedUpstream> {
+        let invalid = |_| InvalidNamedUpstream("the key cannot be part of a header".to_owned());
+        let mut value = HeaderValue::from_str(key.trim()).map_err(invalid)?;
+        if value.is_empty() {
+            return Err(InvalidNamedUpstream("the key is empty".to_owned()));
+        }
+        value.set_sensitive(true);
+        Ok(UpstreamAuth::Key(value))
+    }
+}
+
+impl NamedUpstream {
+    /// Creates an upstream for the API of a dialect.
+    ///
+    /// # Errors
+    ///
+    /// If the name is not valid as the first segment of a path, or means something else there.
+    pub fn new(
+        name: &str,
+        url: UpstreamUrl,
+        dialect: Format,
+        auth: UpstreamAuth,
+    ) -> Result<Self, InvalidNamedUpstream> {
+        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+        let starts_well = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+        if !(1..=MAX_NAME_CHARS).contains(&name.len()) || !name.bytes().all(is_allowed) || !starts_well {
+            let rule = format!("use up to {MAX_NAME_CHARS} lower-case letters, digits, \"-\", \"_\" and \".\"");
+            return Err(InvalidNamedUpstream(format!("\"{name}\" is not a name of an upstream; {rule}")));
+        }
+        if RESERVED_NAMES.contains(&name) || ApiFamily::all().any(|family| family.name == name) {
+            let rule = "paths that begin with it mean something else";
+            return Err(InvalidNamedUpstream(format!("\"{name}\" cannot name an upstream: {rule}")));
+        }
+        Ok(Self { name: name.to_owned(), url, family: dialect.dialect().family, auth })
+    }
+
+    /// Returns the name, which is the first segment of paths for it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the base URL.
+    pub fn url(&self) -> &UpstreamUrl {
+        &self.url
+    }
+}
+
+/// The upstream of a request: the one of an API, or a named one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamChoice {
+    pub(crate) family: &'static ApiFamily,
+    named: Option<Arc<NamedUpstream>>,
+}
+
+impl From<&'static ApiFamily> for UpstreamChoice {
+    fn from(family: &'static ApiFamily) -> Self {
+        Self { family, named: None }
+    }
+}
+
+impl UpstreamChoice {
+    /// Returns the named upstream that a path selects, and the path at it.
+    pub(crate) fn for_path<'p>(upstreams: &[Arc<NamedUpstream>], path: &'p str) -> Option<(Self, &'p str)> {
+        let rest = path.strip_prefix('/')?;
+        let (first, _) = rest.split_once('/')?;
+        let named = upstreams.iter().find(|upstream| upstream.name == first)?;
+        Some((Self { family: named.family, named: Some(named.clone()) }, &rest[first.len()..]))
+    }
+
+    /// Returns the name: its own, or that of the API.
+    pub(crate) fn name(&self) -> &str {
+        self.named.as_ref().map_or(self.family.name, |named| &named.name)
+    }
+
+    /// Returns the base URL.
+    pub(crate) fn url<'u>(&'u self, upstreams: &'u Upstreams) -> &'u UpstreamUrl {
+        self.named.as_ref().map_or_else(|| upstreams.get(self.family), |named| &named.url)
+    }
+
+    /// Returns true if the proxy authenticates requests, not the client.
+    pub(crate) fn has_own_key(&self) -> bool {
+        self.named.as_ref().is_some_and(|named| named.auth != UpstreamAuth::Client)
+    }
+
+    /// Replaces the credentials of a request by the key of the settings, if there is one.
+    pub(crate) fn authenticate(&self, headers: &mut HeaderMap) {
+        let Some(UpstreamAuth::Key(key)) = self.named.as_ref().map(|named| &named.auth) else { return };
+        CREDENTIAL_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
+        let value = HeaderValue::from_bytes(&[self.family.key_prefix.as_bytes(), key.as_bytes()].concat());
+        if let (Ok(name), Ok(mut value)) = (HeaderName::from_bytes(self.family.key_header.as_bytes()), value) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(name: &str, auth: UpstreamAuth) -> Result<Arc<NamedUpstream>, InvalidNamedUpstream> {
+        NamedUpstream::new(name, "http://127.0.0.1:1".parse().unwrap(), Format::Anthropic, auth).map(Arc::new)
+    }
+
+    #[test]
+    fn reserved_and_malformed_names_are_rejected() {
+        for name in ["", "a b", "A", "a/b", "-a", "..", "v1", "openai", "bedrock", "foldline", "token", "\u{e9}"] {
+            assert!(named(name, UpstreamAuth::Client).is_err(), "{name}");
+        }
+        for name in ["a", "open-router", "gpu_2", "llm.local"] {
+            assert!(named(name, UpstreamAuth::Client).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn first_segment_selects_the_upstream() {
+        let upstreams = [named("a", UpstreamAuth::Client).unwrap(), named("ab", UpstreamAuth::Client).unwrap()];
+        let select = |path| UpstreamChoice::for_path(&upstreams, path).map(|(it, path)| (it.name().to_owned(), path));
+        assert_eq!(select("/ab/v1/messages?x=/a/"), Some(("ab".to_owned(), "/v1/messages?x=/a/")));
+        for path in ["/v1/messages", "/abc/v1", "/a", "a/v1", "/v1/a/messages", "//a/v1"] {
+            assert_eq!(select(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn key_of_the_settings_replaces_all_of_the_client() {
+        let auth = UpstreamAuth::from_key(" secret\n").unwrap();
+        assert!(!format!("{auth:?}").contains("secret"));
+        let (choice, _) = UpstreamChoice::for_path(&[named("a", auth).unwrap()], "/a/v1").unwrap();
+        let mut headers: HeaderMap =
+            CREDENTIAL_HEADERS.iter().map(|name| (name.clone(), "mine".parse().unwrap())).collect();
+        choice.authenticate(&mut headers);
+        assert_eq!(headers.len(), 1);
+        assert_eq!(headers["x-api-key"], "secret");
+        UpstreamAuth::from_key(" ").unwrap_err();
+        UpstreamAuth::from_key("a\nb").unwrap_err();
+    }
+}
