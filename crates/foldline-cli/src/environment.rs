@@ -109,6 +109,27 @@ pub(crate) fn foldline_variables() -> Vec<String> {
     names
 }
 
+/// The proxies of the network, each with the variable that names it.
+pub(crate) struct NetworkProxies {
+    pub(crate) https: Option<(&'static str, String)>,
+    pub(crate) http: Option<(&'static str, String)>,
+    /// Hosts that are reached directly.
+    pub(crate) excluded: Vec<String>,
+}
+
+/// Returns the proxies of the network.
+pub(crate) fn network_proxies() -> NetworkProxies {
+    let text = |name: &'static str| Some((name, read_variable(name)?.into_string().ok()?));
+    let [http, http_lower, https, https_lower, all, all_lower] = NETWORK_PROXIES;
+    let first = |names: [&'static str; 4]| names.into_iter().find_map(text);
+    let excluded = NO_PROXY.into_iter().find_map(text).map(|(_, list)| list).unwrap_or_default();
+    NetworkProxies {
+        https: first([https, https_lower, all, all_lower]),
+        http: first([http, http_lower, all, all_lower]),
+        excluded: excluded.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect(),
+    }
+}
+
 /// Returns the value of a variable. An empty variable counts as unset.
 pub(crate) fn read_variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())

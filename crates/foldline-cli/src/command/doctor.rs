@@ -111,6 +111,7 @@ impl DoctorCommand {
         };
         let mut findings = vec![check_settings(&layers), check_archive(&layers)];
         findings.extend(check_listen_address(&settings).await);
+        findings.extend(check_outbound(&settings));
         findings.extend(check_upstreams(&settings).await);
         findings.extend(check_model(self.model.as_deref(), &settings).await);
         findings.extend(check_clients(&settings, &environment::caller_env()));
@@ -247,6 +248,27 @@ fn learned(window: &LearnedProxyWindow) -> DoctorFinding {
     DoctorFinding::ok("learned", message)
 }
 
+/// Reports the way to providers, if it is not the direct one. Certificates that cannot be used fail before.
+fn check_outbound(settings: &ProxySettings) -> Vec<DoctorFinding> {
+    let outbound = &settings.outbound;
+    let mut findings = Vec::new();
+    for (name, proxy) in [("https", &outbound.https_proxy), ("http", &outbound.http_proxy)] {
+        findings.extend(proxy.as_ref().map(|proxy| {
+            let excluded = outbound.no_proxy.len();
+            let except = if excluded == 0 { String::new() } else { format!(", except {excluded} entries of NO_PROXY") };
+            DoctorFinding::ok("network proxy", format!("{name} upstreams are reached through {proxy}{except}"))
+        }));
+    }
+    if !outbound.authorities.is_empty() {
+        let count = outbound.authorities.len();
+        findings.push(DoctorFinding::ok("ca-cert", format!("{count} authorities besides those of the system")));
+    }
+    if outbound.identity.is_some() {
+        findings.push(DoctorFinding::ok("client-cert", "upstreams get a client certificate"));
+    }
+    findings
+}
+
 async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for (check, upstream) in distinct_upstreams(settings) {
@@ -259,7 +281,7 @@ async fn check_upstreams(settings: &ProxySettings) -> Vec<DoctorFinding> {
             ));
             continue;
         }
-        findings.push(match probe::check_upstream(upstream).await {
+        findings.push(match probe::check_upstream(upstream, &settings.outbound).await {
             Ok(status) => DoctorFinding::ok(check, format!("{upstream} responds ({})", status.as_u16())),
             Err(error) => {
                 let advice = "check the address and that the server runs; set another one with --upstream";
@@ -287,7 +309,7 @@ async fn check_model(name: Option<&str>, settings: &ProxySettings) -> Vec<Doctor
     let mut findings = vec![DoctorFinding::ok("models", format!("{} rows", format_number(table.rows().len() as u64)))];
     let mut reported = None;
     for (_, upstream) in distinct_upstreams(settings).into_iter().filter(|(_, upstream)| upstream.is_loopback()) {
-        let window = probe::query_window(upstream, name.unwrap_or_default()).await;
+        let window = probe::query_window(upstream, &settings.outbound, name.unwrap_or_default()).await;
         reported = reported.or(window);
         findings.push(check_reported_window(upstream, window, name, settings.window));
     }

@@ -9,17 +9,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use foldline::wire::{ApiFamily, Format};
 use foldline_server::proxy::{
-    AccessToken, NamedUpstream, ProxyLimits, ProxySettings, Timeouts, TlsFiles, UpstreamAuth, Upstreams,
-    check_secret_file,
+    AccessToken, ClientIdentity, NamedUpstream, OutboundSettings, ProxyLimits, ProxySettings, Timeouts, TlsFiles,
+    UpstreamAuth, Upstreams, check_secret_file, read_certificates,
 };
 
 use crate::clients::launch::CallerEnv;
 use crate::environment;
 use crate::settings::layers::{SettingLayers, SettingValues, UpstreamTable};
 use crate::settings::table::{
-    ALLOW_HOST, ALLOW_ORIGIN, GATEWAY, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE,
-    OLLAMA_NUM_CTX, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES,
-    TENANT_REQUESTS, THREADS, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
+    ALLOW_HOST, ALLOW_ORIGIN, CA_CERT, CLIENT_CERT, CLIENT_KEY, GATEWAY, IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY,
+    MAX_REQUESTS, MAX_SESSIONS, MODE, OLLAMA_NUM_CTX, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting,
+    TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM,
+    WINDOW, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -70,6 +71,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
         },
         upstreams: upstreams(layers)?,
         named_upstreams: layers.upstream_tables().map(named_upstream).collect::<Result<_>>()?,
+        outbound: outbound(layers)?,
         mode: layers.parse(&MODE, str::parse)?.unwrap_or(defaults.mode),
         policy: layers.parse(&POLICY, str::parse)?.unwrap_or(defaults.policy),
         models: models::model_table(layers)?,
@@ -132,6 +134,29 @@ fn upstreams(layers: &SettingLayers) -> Result<Upstreams> {
         }
     }
     Ok(upstreams)
+}
+
+/// Returns the way to providers: the proxy of the network from the usual variables, and certificates.
+fn outbound(layers: &SettingLayers) -> Result<OutboundSettings> {
+    let network = environment::network_proxies();
+    let parse = |proxy: Option<(&'static str, String)>| {
+        proxy.map(|(name, text)| text.parse().map_err(|error| anyhow!("${name}: {error}"))).transpose()
+    };
+    let mut outbound = OutboundSettings::default();
+    outbound.https_proxy = parse(network.https)?;
+    outbound.http_proxy = parse(network.http)?;
+    outbound.no_proxy = network.excluded;
+    if let Some(path) = layers.path(&CA_CERT) {
+        outbound.authorities = read_certificates(&path).context("ca-cert")?;
+    }
+    outbound.identity = match (layers.path(&CLIENT_CERT), layers.path(&CLIENT_KEY)) {
+        (Some(certificate), Some(key)) => {
+            Some(ClientIdentity::read(&TlsFiles { certificate, key }).context("client-cert and client-key")?)
+        }
+        (None, None) => None,
+        _ => bail!("a client certificate needs its key; set client-cert and client-key"),
+    };
+    Ok(outbound)
 }
 
 /// Returns the upstream of a table `[upstream.NAME]`.

@@ -270,6 +270,30 @@ pub(crate) const TLS_KEY: Setting =
     Setting::new("tls-key", "FOLDLINE_TLS_KEY", Proxy, File, "The private key of the certificate, in PEM format")
         .shared();
 
+pub(crate) const CA_CERT: Setting = Setting::new(
+    "ca-cert",
+    "FOLDLINE_CA_CERT",
+    Proxy,
+    File,
+    "Certificates of authorities in PEM format that may sign those of providers, besides the ones of the system",
+);
+
+pub(crate) const CLIENT_CERT: Setting = Setting::new(
+    "client-cert",
+    "FOLDLINE_CLIENT_CERT",
+    Proxy,
+    File,
+    "A certificate chain in PEM format with which the proxy authenticates to providers; needs client-key",
+);
+
+pub(crate) const CLIENT_KEY: Setting = Setting::new(
+    "client-key",
+    "FOLDLINE_CLIENT_KEY",
+    Proxy,
+    File,
+    "The private key of the client certificate, in PEM format",
+);
+
 pub(crate) const UPSTREAM: Setting = Setting::new(
     "upstream",
     "FOLDLINE_UPSTREAM",
@@ -482,6 +506,9 @@ const CONNECTION_SETTINGS: &[&Setting] = &[
 
 /// Settings after those of the upstreams.
 const OTHER_SETTINGS: &[&Setting] = &[
+    &CA_CERT,
+    &CLIENT_CERT,
+    &CLIENT_KEY,
     &MODE,
     &POLICY,
     &WINDOW,

@@ -34,6 +34,7 @@
 //! | `fold::summary_job`, `fold::summaries` | when a summary is due; summaries written by a model |
 //! | `fold_api` | folds for callers that send the result themselves: rows of messages, or request bodies |
 //! | `upstream::client`, `upstream::connector` | requests and connections to providers |
+//! | `upstream::outbound` | the way to providers: a proxy of the network, authorities, a client certificate |
 //! | `upstream::credentials` | the headers with credentials, and whose they are |
 //! | `upstream::send`, `upstream::backoff` | the only loop that resends a request, and its delays |
 //! | `upstream::pass_through` | requests without a conversation |
@@ -73,6 +74,9 @@ pub use crate::proxy::downstream::secret_file::check_secret_file;
 pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::{TlsFiles, TlsReload};
 pub use crate::proxy::named_upstream::{InvalidNamedUpstream, NamedUpstream, UpstreamAuth};
+pub use crate::proxy::upstream::outbound::{
+    ClientIdentity, InvalidNetworkProxy, NetworkProxy, OutboundSettings, read_certificates,
+};
 pub use settings::{
     InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, ThreadMode, Timeouts, UpstreamUrl,
     Upstreams,

@@ -3,6 +3,7 @@
 //!
 //! No credentials of providers are sent; none are known here.
 
+use std::io;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,6 +18,7 @@ use super::settings::{Timeouts, UpstreamUrl};
 use crate::proxy::downstream::auth::AccessToken;
 use crate::proxy::downstream::headers;
 use crate::proxy::upstream::client::UpstreamClient;
+use crate::proxy::upstream::outbound::OutboundSettings;
 use crate::proxy::upstream::window_probe::{ServerApi, WindowProbe};
 
 /// Timeout of a probe.
@@ -79,7 +81,7 @@ pub async fn find_proxy_with_token(url: &UpstreamUrl, token: Option<&AccessToken
     if let Some(token) = token {
         request.headers_mut().insert(headers::TOKEN, HeaderValue::from_str(token.secret()).ok()?);
     }
-    let response = probe_client().send_once(request).await.ok()?;
+    let response = probe_client(&OutboundSettings::default()).ok()?.send_once(request).await.ok()?;
     let body = Limited::new(response.into_body(), MAX_HEALTH_BYTES).collect();
     let body = tokio::time::timeout(PROBE_TIMEOUT, body).await.ok()?.ok()?.to_bytes();
     serde_json::from_slice(&body).ok()
@@ -90,20 +92,21 @@ pub async fn find_proxy_with_token(url: &UpstreamUrl, token: Option<&AccessToken
 /// # Errors
 ///
 /// The reason, if the provider did not respond.
-pub async fn check_upstream(upstream: &UpstreamUrl) -> Result<StatusCode, String> {
+pub async fn check_upstream(upstream: &UpstreamUrl, outbound: &OutboundSettings) -> Result<StatusCode, String> {
     let uri = upstream.uri("/").map_err(|error| error.to_string())?;
     let request = probe_request(Method::HEAD, uri).ok_or("the address is not a valid URL")?;
-    match probe_client().send_once(request).await {
+    let client = probe_client(outbound).map_err(|error| error.to_string())?;
+    match client.send_once(request).await {
         Ok(response) => Ok(response.status()),
         Err(error) => Err(error.to_string()),
     }
 }
 
 /// Returns the window of a model as its server reports it.
-pub async fn query_window(upstream: &UpstreamUrl, model: &str) -> Option<Tokens> {
+pub async fn query_window(upstream: &UpstreamUrl, outbound: &OutboundSettings, model: &str) -> Option<Tokens> {
     let headers = HeaderMap::from_iter([(USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE))]);
     let probe = WindowProbe {
-        client: probe_client(),
+        client: probe_client(outbound).ok()?,
         upstream: upstream.clone(),
         headers,
         model: model.to_owned(),
@@ -115,8 +118,9 @@ pub async fn query_window(upstream: &UpstreamUrl, model: &str) -> Option<Tokens>
 
 const USER_AGENT_VALUE: &str = concat!("foldline/", env!("CARGO_PKG_VERSION"));
 
-fn probe_client() -> UpstreamClient {
-    UpstreamClient::new(Timeouts { connect: PROBE_TIMEOUT, response_start: PROBE_TIMEOUT, ..Timeouts::default() })
+fn probe_client(outbound: &OutboundSettings) -> io::Result<UpstreamClient> {
+    let timeouts = Timeouts { connect: PROBE_TIMEOUT, response_start: PROBE_TIMEOUT, ..Timeouts::default() };
+    UpstreamClient::new(timeouts, outbound)
 }
 
 fn probe_request(method: Method, uri: hyper::Uri) -> Option<Request<Body>> {

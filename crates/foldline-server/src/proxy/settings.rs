@@ -15,6 +15,7 @@ use crate::proxy::downstream::auth::AccessToken;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls::TlsFiles;
 use crate::proxy::named_upstream::NamedUpstream;
+use crate::proxy::upstream::outbound::OutboundSettings;
 pub use crate::proxy::upstream_urls::{InvalidUpstreamUrl, UpstreamUrl, Upstreams};
 
 /// The complete configuration of a proxy.
@@ -50,6 +51,8 @@ pub struct ProxySettings {
     pub upstreams: Upstreams,
     /// Further providers, which requests select by the first segment of their path.
     pub named_upstreams: Vec<Arc<NamedUpstream>>,
+    /// The way to providers: a proxy of the network, certificate authorities, a client certificate.
+    pub outbound: OutboundSettings,
     /// Treatment of requests.
     pub mode: ProxyMode,
     /// Fold policy: what may be folded, and when.
@@ -177,6 +180,7 @@ impl Default for ProxySettings {
             tls: None,
             upstreams: Upstreams::default(),
             named_upstreams: Vec::new(),
+            outbound: OutboundSettings::default(),
             mode: ProxyMode::Fold,
             policy: Policy::default(),
             models: Cow::Borrowed(ModelTable::builtin()),

@@ -20,7 +20,7 @@ use crate::proxy::fold::session_pins::SessionPins;
 use crate::proxy::fold::tenant::TenantDirectory;
 use crate::proxy::fold::tenant_mode::TenantModes;
 use crate::proxy::fold::tenant_quota::TenantQuotas;
-use crate::proxy::settings::ProxySettings;
+use crate::proxy::settings::{ProxySettings, SummaryMode};
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::models::ModelRegistry;
 use crate::proxy::upstream::unknown_paths::UnknownPaths;
@@ -65,6 +65,11 @@ impl AppState {
     /// The settings contradict each other.
     pub(crate) fn new(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
         let metrics = Arc::new(ProxyMetrics::new());
+        if settings.summary_mode != SummaryMode::Off && !settings.outbound.is_direct() {
+            tracing::warn!(
+                "summaries reach the provider without the network's proxy and the certificates of the settings"
+            );
+        }
         let (limits, timeouts) = (settings.limits, settings.timeouts);
         Ok(Self {
             checks: RequestChecks::new(&settings),
@@ -82,7 +87,7 @@ impl AppState {
             comparison: Arc::new(PolicyComparison::new(settings.policy_replay.clone())),
             readiness: ReadinessProbe::default(),
             started_at: now_millis(),
-            client: UpstreamClient::new(timeouts),
+            client: UpstreamClient::new(timeouts, &settings.outbound)?,
             unknown_paths: UnknownPaths::default(),
             summary_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SUMMARIES)),
             stop: CancellationToken::new(),

@@ -18,6 +18,7 @@ mod known_failures;
 mod learned;
 mod named_upstreams;
 mod ollama;
+mod outbound;
 mod overflow;
 mod passthrough;
 mod real_clients;

@@ -6,13 +6,17 @@
 //! would bill it twice.
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
 use foldline::wire::Dialect;
 use hyper::body::Incoming;
+use hyper::header::{HeaderValue, PROXY_AUTHORIZATION};
 use hyper::http::Extensions;
+use hyper::http::uri::Scheme;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
@@ -21,6 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::proxy::settings::Timeouts;
 use crate::proxy::upstream::connector::{ConnectionUses, CountingConnector};
+use crate::proxy::upstream::outbound::OutboundSettings;
 
 /// Maximum idle time of a pooled connection. Servers written in Python close connections after five idle seconds.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
@@ -34,6 +39,7 @@ pub(crate) struct UpstreamClient {
     /// Opens a connection for every request.
     unpooled: HttpClient,
     timeouts: Timeouts,
+    outbound: Arc<OutboundSettings>,
 }
 
 type HttpClient = Client<HttpsConnector<CountingConnector>, Body>;
@@ -73,12 +79,21 @@ struct FailedAttempt {
 }
 
 impl UpstreamClient {
-    pub(crate) fn new(timeouts: Timeouts) -> Self {
+    /// Creates a client.
+    ///
+    /// # Errors
+    ///
+    /// A certificate of the settings cannot be used.
+    pub(crate) fn new(timeouts: Timeouts, outbound: &OutboundSettings) -> io::Result<Self> {
+        let (outbound, tls_config) = (Arc::new(outbound.clone()), outbound.tls_config()?);
         let connector = || {
-            let http = CountingConnector::new(timeouts.connect);
-            // A machine without root certificates (a bare container) uses those of browsers.
+            let http = CountingConnector::new(timeouts.connect, outbound.clone());
             let tls = HttpsConnectorBuilder::new();
-            let tls = tls.with_native_roots().unwrap_or_else(|_| HttpsConnectorBuilder::new().with_webpki_roots());
+            let tls = match &tls_config {
+                Some(config) => tls.with_tls_config(config.clone()),
+                // A machine without root certificates (a bare container) uses those of browsers.
+                None => tls.with_native_roots().unwrap_or_else(|_| HttpsConnectorBuilder::new().with_webpki_roots()),
+            };
             tls.https_or_http().enable_http1().enable_http2().wrap_connector(http)
         };
         let mut builder = Client::builder(TokioExecutor::new());
@@ -89,7 +104,7 @@ impl UpstreamClient {
             .http2_keep_alive_interval(Duration::from_secs(20));
         let pooled = builder.build(connector());
         let unpooled = builder.pool_max_idle_per_host(0).build(connector());
-        Self { pooled, unpooled, timeouts }
+        Ok(Self { pooled, unpooled, timeouts, outbound })
     }
 
     /// Sends a request with a buffered body.
@@ -112,6 +127,9 @@ impl UpstreamClient {
         client: &HttpClient,
         mut request: Request<Body>,
     ) -> Result<Response<Incoming>, FailedAttempt> {
+        if let Some(credentials) = self.proxy_credentials(request.uri()) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, credentials.clone());
+        }
         let (connection, started_at) = (capture_connection(&mut request), Instant::now());
         let final_error = |error| FailedAttempt { error, is_unread: false };
         let timeout = self.timeouts.response_start;
@@ -128,6 +146,14 @@ impl UpstreamClient {
                 error: UpstreamError::Unreachable(root_cause(&error)),
             }),
         }
+    }
+}
+
+impl UpstreamClient {
+    /// Returns the credentials for a proxy that forwards a request without TLS. A tunnel gets them when it is opened.
+    fn proxy_credentials(&self, uri: &Uri) -> Option<&HeaderValue> {
+        let is_forwarded = uri.scheme() == Some(&Scheme::HTTP);
+        self.outbound.proxy_for(uri).filter(|_| is_forwarded)?.credentials()
     }
 }
 

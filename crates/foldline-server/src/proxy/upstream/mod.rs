@@ -6,6 +6,7 @@ pub(crate) mod connector;
 pub(crate) mod credentials;
 pub(crate) mod learned_window;
 pub(crate) mod models;
+pub(crate) mod outbound;
 pub(crate) mod pass_through;
 pub(crate) mod relay;
 pub(crate) mod response_head;
