@@ -333,7 +333,7 @@ mod tests {
             let headers =
                 tenants.iter().map(|tenant| ("x-foldline-tenant", *tenant)).chain([("x-foldline-token", token)]);
             let mut request = parts("/v1/messages", &headers.collect::<Vec<_>>());
-            let admission = auth.admit(&mut request, OWN);
+            let admission = auth.admit(&mut request, own);
             assert!(request.headers.is_empty(), "no header of the gateway reaches a provider");
             admission
         };
