@@ -14,7 +14,7 @@ use crate::archive::{Archive, ArchiveOptions};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::originals::pack::PackSlot;
-use crate::sessions::journal::RequestRecord;
+use crate::sessions::journal::{JournalCheckpoint, RequestRecord};
 use crate::sessions::ledger::SessionLedger;
 use crate::store::{ArchiveScope, InsertOutcome, NewPack, NewRow, OriginalSelection, OriginalState};
 use crate::tenant::TenantArchive;
@@ -52,6 +52,7 @@ macro_rules! store_conformance {
             facts_belong_to_sessions,
             ledger_tells_when_its_session_was_used,
             journal_is_recorded_in_order,
+            checkpoint_ends_with_a_deletion,
             search_finds_words_and_pieces,
             unused_originals_expire,
             touched_originals_stay,
@@ -320,6 +321,47 @@ pub fn journal_is_recorded_in_order(fixture: &impl StoreFixture) {
     assert_eq!((requests[0].raw_tokens, requests[0].session.as_deref()), (200, Some("s-1")));
     let sessions = tenant.sessions(9).unwrap();
     assert_eq!((sessions.len(), sessions[0].requests, sessions[0].raw_tokens), (1, 2, 300));
+}
+
+/// A checkpoint is stored while its events exist, only forwards, and is gone with any of them.
+pub fn checkpoint_ends_with_a_deletion(fixture: &impl StoreFixture) {
+    let archive = fixture.open();
+    let (tenant, foreign) = (local(&archive), other(&archive));
+    let append = |session: &str| {
+        tenant.in_session(session).append_event("activity", b"{}").unwrap();
+        assert!(tenant.flush_journal(JOURNAL_TIMEOUT).unwrap());
+        tenant.journal_state().unwrap()
+    };
+    let write = |position, deletions, text: &str| {
+        let payload = text.as_bytes().to_vec();
+        tenant.write_journal_checkpoint(&JournalCheckpoint { position, deletions, payload }).unwrap()
+    };
+    let stored = || tenant.journal_checkpoint().unwrap().map(|it| String::from_utf8(it.payload).unwrap());
+    foreign.append_event("activity", b"{}").unwrap();
+    append("a");
+    let state = append("b");
+    assert_eq!((state.deletions, state.newest_event), (0, tenant.events(0, 9).unwrap()[1].id));
+    assert!(write(state.newest_event, 0, "both") && !write(state.newest_event - 1, 0, "earlier"));
+    assert_eq!(stored().as_deref(), Some("both"));
+    assert_eq!(foreign.journal_checkpoint().unwrap(), None);
+
+    tenant.delete_session("a").unwrap();
+    assert_eq!((stored(), tenant.journal_state().unwrap().deletions), (None, 1));
+    assert!(!write(state.newest_event, 0, "both"), "it would bring back what was deleted");
+    assert!(write(state.newest_event, 1, "b alone"));
+
+    let scope = ArchiveScope::Everything;
+    tenant.store_rows().delete_records(scope, 1).unwrap();
+    assert_eq!(stored().as_deref(), Some("b alone"), "no event is that old");
+    tenant.store_rows().delete_records(scope, i64::MAX).unwrap();
+    assert_eq!((stored(), tenant.journal_state().unwrap().deletions), (None, 2));
+    assert_eq!(tenant.journal_state().unwrap().newest_event, 0);
+
+    let state = append("c");
+    assert!(write(state.newest_event, 2, "c"));
+    tenant.delete_everything().unwrap();
+    assert_eq!(stored(), None);
+    assert_eq!(foreign.journal_state().unwrap().deletions, 1, "records of all tenants were deleted once");
 }
 
 /// Identifiers and paths match by their pieces; equal scores rank the newest first; nothing is query syntax.

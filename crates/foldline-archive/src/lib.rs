@@ -48,8 +48,9 @@ pub use crate::originals::write::{RefusedOriginal, StoreCounts};
 #[cfg(all(feature = "postgres", feature = "testing"))]
 pub use crate::postgres::testing as postgres_testing;
 pub use crate::search::query::{SearchHit, SearchResults, find_lines};
-pub use crate::sessions::journal::{EventRecord, RequestRecord, SessionRecord};
+pub use crate::sessions::journal::{EventRecord, JournalCheckpoint, RequestRecord, SessionRecord};
 pub use crate::sessions::ledger::{LedgerFact, SessionLedger};
+pub use crate::store::JournalState;
 pub use crate::sync_handle::{SyncCompletion, SyncHandle};
 pub use crate::tenant::TenantArchive;
 pub use foldline::engine::{Excerpt, ExcerptQuery, LineRange, PAGE_BYTES, UNFOLD_TOOL, truncate_answer};

@@ -14,6 +14,7 @@
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
@@ -368,6 +369,26 @@ pub struct SessionRow {
     pub sent_tokens: u64,
 }
 
+/// The end of a journal, and how often parts of it were deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalState {
+    /// Number of deletions of events so far. A reader that has added up events begins again when it changes.
+    pub deletions: u64,
+    /// The id of the newest event; 0 if there is none.
+    pub newest_event: i64,
+}
+
+/// What a reader made of the events up to one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointRow {
+    /// The id of the last event that it covers.
+    pub position: i64,
+    /// The number of deletions when the events were read.
+    pub deletions: u64,
+    /// The content.
+    pub payload: Vec<u8>,
+}
+
 /// The journal. Appending does not wait, and records may be dropped under load.
 pub trait JournalRows {
     /// Appends a request.
@@ -411,6 +432,36 @@ pub trait JournalRows {
     ///
     /// If the store cannot be read.
     fn events(&self, namespace: &Namespace, after: i64, limit: usize) -> Result<Vec<EventRow>, Error>;
+
+    /// Waits until records that were appended before are visible or dropped, at most this long. Returns false if it was
+    /// too short.
+    ///
+    /// # Errors
+    ///
+    /// If the store is read-only.
+    fn flush_journal(&self, limit: Duration) -> Result<bool, Error>;
+
+    /// Returns the end of the journal and its number of deletions, of one moment.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn journal_state(&self, namespace: &Namespace) -> Result<JournalState, Error>;
+
+    /// Returns the checkpoint of the journal, unless events were deleted since.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn checkpoint(&self, namespace: &Namespace) -> Result<Option<CheckpointRow>, Error>;
+
+    /// Stores a checkpoint, unless events were deleted since they were read or a later one is stored. Deleting events
+    /// deletes the checkpoint in the same transaction. Returns true if it was stored.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    fn write_checkpoint(&self, namespace: &Namespace, checkpoint: CheckpointRow) -> Result<bool, Error>;
 }
 
 /// Originals that may match a search.

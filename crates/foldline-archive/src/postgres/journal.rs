@@ -1,12 +1,14 @@
 //! The journal in PostgreSQL.
 
+use std::time::Duration;
+
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
-use crate::postgres::database::{RowScope, WaitLimit};
+use crate::postgres::database::{RowScope, TransactionSteps, WaitLimit};
 use crate::postgres::journal_thread::JournalRecord;
-use crate::postgres::rows::{TenantKey, read_count, read_name, to_sql_int};
+use crate::postgres::rows::{ENSURE_NAMESPACE, TenantKey, read_count, read_name, to_sql_int};
 use crate::postgres::store::PostgresStore;
-use crate::store::{EventRow, JournalRows, RequestRow, SessionRow, StoredName};
+use crate::store::{CheckpointRow, EventRow, JournalRows, JournalState, RequestRow, SessionRow, StoredName};
 
 impl JournalRows for PostgresStore {
     fn append_request(&self, namespace: &Namespace, request: RequestRow) -> Result<(), Error> {
@@ -90,4 +92,56 @@ impl JournalRows for PostgresStore {
         };
         rows.iter().map(read).collect()
     }
+
+    fn flush_journal(&self, limit: Duration) -> Result<bool, Error> {
+        Ok(self.journal()?.flush_within(limit))
+    }
+
+    fn journal_state(&self, namespace: &Namespace) -> Result<JournalState, Error> {
+        let tenant = TenantKey::new(namespace);
+        let sql = "SELECT n.deletions, (SELECT max(e.id) FROM foldline.event AS e WHERE e.tenant = $1)
+             FROM foldline.namespace AS n WHERE n.tenant = $1";
+        let rows = self.database().query(RowScope::Tenant(tenant), WaitLimit::Request, sql, &[&tenant])?;
+        let read = |row: &tokio_postgres::Row| {
+            let newest: Option<i64> = row.try_get(1)?;
+            Ok(JournalState { deletions: read_count(row, 0)?, newest_event: newest.unwrap_or(0) })
+        };
+        rows.first().map_or(Ok(JournalState::default()), read)
+    }
+
+    fn checkpoint(&self, namespace: &Namespace) -> Result<Option<CheckpointRow>, Error> {
+        let tenant = TenantKey::new(namespace);
+        let sql = "SELECT c.position, n.deletions, c.payload FROM foldline.checkpoint AS c
+             JOIN foldline.namespace AS n ON n.tenant = c.tenant WHERE c.tenant = $1";
+        let rows = self.database().query(RowScope::Tenant(tenant), WaitLimit::Request, sql, &[&tenant])?;
+        let read = |row: &tokio_postgres::Row| {
+            Ok(CheckpointRow { position: row.try_get(0)?, deletions: read_count(row, 1)?, payload: row.try_get(2)? })
+        };
+        rows.first().map(read).transpose()
+    }
+
+    fn write_checkpoint(&self, namespace: &Namespace, checkpoint: CheckpointRow) -> Result<bool, Error> {
+        self.database().check_writable()?;
+        let (tenant, name) = (TenantKey::new(namespace), namespace.as_str());
+        let CheckpointRow { position, deletions, payload } = checkpoint;
+        // A deletion that is not committed yet holds the row of the namespace: this waits for it, and then sees its count.
+        let sql = "INSERT INTO foldline.checkpoint AS c (tenant, position, payload)
+             SELECT n.tenant, $2, $4 FROM foldline.namespace AS n WHERE n.tenant = $1 AND n.deletions = $3 FOR SHARE OF n
+             ON CONFLICT (tenant) DO UPDATE SET position = excluded.position, payload = excluded.payload
+             WHERE excluded.position > c.position RETURNING 1";
+        let deletions = to_sql_int(deletions);
+        let results = self.database().run(
+            RowScope::Tenant(tenant),
+            WaitLimit::Maintenance,
+            &[(ENSURE_NAMESPACE, &[&tenant, &name]), (sql, &[&tenant, &position, &deletions, &payload])],
+        )?;
+        Ok(results.last().is_some_and(|rows| !rows.is_empty()))
+    }
+}
+
+/// Deletes the checkpoint of a tenant whose events are deleted in the same transaction, and counts the deletion.
+pub(crate) fn count_deletion(steps: &TransactionSteps<'_>, tenant: TenantKey) -> Result<(), Error> {
+    steps.query("UPDATE foldline.namespace SET deletions = deletions + 1 WHERE tenant = $1", &[&tenant])?;
+    steps.query("DELETE FROM foldline.checkpoint WHERE tenant = $1", &[&tenant])?;
+    Ok(())
 }

@@ -80,6 +80,13 @@ impl JournalThread {
             let _ = answered.recv_timeout(CLOSE_TIMEOUT);
         }
     }
+
+    /// Waits like [`flush`](Self::flush), at most this long. Returns false if it was too short or the queue is full.
+    pub(crate) fn flush_within(&self, limit: Duration) -> bool {
+        let (answer, answered) = sync_channel(1);
+        let is_queued = self.queue.as_ref().is_some_and(|queue| queue.try_send(JournalJob::Flush(answer)).is_ok());
+        is_queued && answered.recv_timeout(limit).is_ok()
+    }
 }
 
 impl Drop for JournalThread {

@@ -10,6 +10,7 @@ use crate::namespace::Namespace;
 use crate::postgres::database::{RowScope, TransactionSteps, WaitLimit};
 use crate::postgres::holds::{ORIGINAL_IS_FREE, check_no_hold};
 use crate::postgres::indexer::remove_documents;
+use crate::postgres::journal::count_deletion;
 use crate::postgres::repack::{delete_empty_packs, repack, repack_all};
 use crate::postgres::rows::{TenantKey, read_count, to_sql_text};
 use crate::postgres::schema::PROTECTED_TABLES;
@@ -77,6 +78,9 @@ impl RetentionRows for PostgresStore {
         let condition = format!("r.{condition}").replace("r.$1", "$1");
         let by_session = is_free("r.session");
         let by_name = is_free("r.name");
+        let affected = format!(
+            "SELECT DISTINCT r.tenant FROM foldline.event AS r WHERE {condition} AND r.at < $2 AND {by_session}"
+        );
         let statements = [
             format!("DELETE FROM foldline.request AS r WHERE {condition} AND r.at < $2 AND {by_session}"),
             format!("DELETE FROM foldline.event AS r WHERE {condition} AND r.at < $2 AND {by_session}"),
@@ -91,6 +95,9 @@ impl RetentionRows for PostgresStore {
             ),
         ];
         self.database().transact(scope.into(), WaitLimit::Maintenance, |steps| {
+            for row in steps.query(&affected, &[&tenant, &before])? {
+                count_deletion(steps, row.try_get(0)?)?;
+            }
             statements.iter().try_for_each(|sql| steps.query(sql, &[&tenant, &before]).map(drop))
         })
     }
@@ -254,6 +261,7 @@ fn delete_rows(steps: &TransactionSteps<'_>, tenant: TenantKey, deletion: &Delet
         Deletion::Everything => ["$2::text = ''"; 2],
         Deletion::Session(_) => ["session = $2", "name = $2"],
     };
+    count_deletion(steps, tenant)?;
     for (table, condition) in
         [("request", by_session[0]), ("event", by_session[0]), ("ledger", by_session[0]), ("session", by_session[1])]
     {

@@ -14,9 +14,10 @@ use crate::encryption::ArchiveCipher;
 use crate::error::{Error, ErrorKind};
 
 /// The migrations from an empty database to the newest schema; the version of a database is the number applied to it.
-const MIGRATIONS: &[(&str, &str)] = &[(
-    "originals in packs, sessions, requests, events, ledger, search, holds",
-    "
+const MIGRATIONS: &[(&str, &str)] = &[
+    (
+        "originals in packs, sessions, requests, events, ledger, search, holds",
+        "
     -- identity: a random name; lock: proves that the key is the right one.
     CREATE TABLE foldline.setting (
         name        text PRIMARY KEY,
@@ -170,11 +171,29 @@ const MIGRATIONS: &[(&str, &str)] = &[(
         END LOOP;
     END $$;
     ",
-)];
+    ),
+    (
+        "checkpoints of the journal",
+        "
+    ALTER TABLE foldline.namespace ADD COLUMN deletions bigint NOT NULL DEFAULT 0;  -- of events
+    CREATE TABLE foldline.checkpoint (
+        tenant      uuid PRIMARY KEY,
+        position    bigint NOT NULL,            -- id of the last event that it covers
+        payload     bytea NOT NULL
+    );
+    -- It is compressed already.
+    ALTER TABLE foldline.checkpoint ALTER COLUMN payload SET STORAGE EXTERNAL;
+    ALTER TABLE foldline.checkpoint ENABLE ROW LEVEL SECURITY;
+    ALTER TABLE foldline.checkpoint FORCE ROW LEVEL SECURITY;
+    CREATE POLICY tenant ON foldline.checkpoint
+        USING (current_setting('foldline.tenant', true) IN (tenant::text, '*'));
+    ",
+    ),
+];
 
 /// The tables with row-level security.
-pub(crate) const PROTECTED_TABLES: [&str; 8] =
-    ["session", "pack", "original", "ledger", "request", "event", "hold", "unindexed"];
+pub(crate) const PROTECTED_TABLES: [&str; 9] =
+    ["session", "pack", "original", "ledger", "request", "event", "hold", "unindexed", "checkpoint"];
 
 /// The lock under which migrations run: `foldline` in ASCII.
 const MIGRATION_LOCK: i64 = 0x666f_6c64_6c69_6e65;

@@ -1,11 +1,16 @@
 //! The journal: sessions, requests and events, for the dashboard and for later analysis. Nothing depends on it, so
 //! writing it never waits, and records may be dropped under load.
 
+use std::time::Duration;
+
 use crate::clock;
 use crate::encryption::TenantCipher;
-use crate::error::Error;
-use crate::store::{EventRow, RequestRow, SessionRow};
+use crate::error::{Error, ErrorKind};
+use crate::store::{CheckpointRow, EventRow, JournalState, RequestRow, SessionRow};
 use crate::tenant::TenantArchive;
+
+/// Compression of checkpoints: the fastest, since they are rewritten.
+const CHECKPOINT_LEVEL: i32 = 1;
 
 /// A recorded session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +61,17 @@ pub struct EventRecord {
     pub session: Option<String>,
     /// The kind of the event.
     pub kind: String,
+    /// The content in the caller's format.
+    pub payload: Vec<u8>,
+}
+
+/// What a reader made of the events up to one of them, to continue there later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalCheckpoint {
+    /// The id of the last event that it covers.
+    pub position: i64,
+    /// The number of deletions when the events were read; see [`JournalState`].
+    pub deletions: u64,
     /// The content in the caller's format.
     pub payload: Vec<u8>,
 }
@@ -134,6 +150,58 @@ impl TenantArchive {
             Ok(EventRecord { id, at, session, kind, payload })
         };
         self.store_rows().events(self.namespace(), after, limit)?.into_iter().map(open).collect()
+    }
+
+    /// Waits until requests and events that were appended before are visible or dropped, at most this long. Returns false
+    /// if it was too short.
+    ///
+    /// # Errors
+    ///
+    /// If the archive is read-only.
+    pub fn flush_journal(&self, limit: Duration) -> Result<bool, Error> {
+        self.store_rows().flush_journal(limit)
+    }
+
+    /// Returns the end of the journal, and how often events of it were deleted.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read.
+    pub fn journal_state(&self) -> Result<JournalState, Error> {
+        self.store_rows().journal_state(self.namespace())
+    }
+
+    /// Returns the checkpoint of the journal, unless events were deleted since.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be read, or the checkpoint is damaged.
+    pub fn journal_checkpoint(&self) -> Result<Option<JournalCheckpoint>, Error> {
+        let Some(row) = self.store_rows().checkpoint(self.namespace())? else { return Ok(None) };
+        let sealed = self.cipher().decrypt("checkpoint", row.payload)?;
+        let damaged = || Error::new(ErrorKind::Damaged, "the checkpoint of the journal is damaged");
+        let (hash, packed) = sealed.split_first_chunk::<{ blake3::OUT_LEN }>().ok_or_else(damaged)?;
+        let payload = zstd::decode_all(packed).map_err(|_| damaged())?;
+        if blake3::hash(&payload) != *hash {
+            return Err(damaged());
+        }
+        Ok(Some(JournalCheckpoint { position: row.position, deletions: row.deletions, payload }))
+    }
+
+    /// Stores a checkpoint of the journal, so that a reader need not begin with the first event. It is not stored if events
+    /// were deleted since they were read, or if a later one is stored; deleting events deletes it. Returns true if it was
+    /// stored.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn write_journal_checkpoint(&self, checkpoint: &JournalCheckpoint) -> Result<bool, Error> {
+        let failed = |error: std::io::Error| Error::new(ErrorKind::Io, error.to_string());
+        let packed = zstd::encode_all(checkpoint.payload.as_slice(), CHECKPOINT_LEVEL).map_err(failed)?;
+        let sealed = [&blake3::hash(&checkpoint.payload).as_bytes()[..], &packed].concat();
+        let payload = self.cipher().encrypt("checkpoint", sealed)?;
+        let (position, deletions) = (checkpoint.position, checkpoint.deletions);
+        self.store_rows().write_checkpoint(self.namespace(), CheckpointRow { position, deletions, payload })
     }
 }
 

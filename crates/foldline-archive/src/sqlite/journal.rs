@@ -1,10 +1,17 @@
 //! The journal in SQLite.
 
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension};
+
 use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::sqlite::rows::{ensure_namespace, ensure_session, find_namespace, get_count, get_name, to_sql_int};
 use crate::sqlite::store::SqliteStore;
-use crate::store::{EventRow, JournalRows, RequestRow, SessionRow, StoredName};
+use crate::store::{CheckpointRow, EventRow, JournalRows, JournalState, RequestRow, SessionRow, StoredName};
+
+/// The first schema with checkpoints. A file that is only read is not migrated.
+const CHECKPOINT_SCHEMA: i64 = 4;
 
 impl JournalRows for SqliteStore {
     fn append_request(&self, namespace: &Namespace, request: RequestRow) -> Result<(), Error> {
@@ -136,4 +143,74 @@ impl JournalRows for SqliteStore {
             })
         })
     }
+
+    fn flush_journal(&self, limit: Duration) -> Result<bool, Error> {
+        self.read_with(|database| database.write_queue()?.flush(limit))
+    }
+
+    fn journal_state(&self, namespace: &Namespace) -> Result<JournalState, Error> {
+        self.read_with(|database| {
+            database.readers().read(|connection| {
+                let Some(namespace) = find_namespace(connection, namespace)? else {
+                    return Ok(JournalState::default());
+                };
+                // One statement, so that both numbers are of one moment.
+                let deletions = if has_checkpoints(connection)? { "deletions" } else { "0" };
+                let sql = format!(
+                    "SELECT {deletions}, (SELECT id FROM event WHERE namespace = ?1 ORDER BY id DESC LIMIT 1)
+                     FROM namespace WHERE id = ?1"
+                );
+                let state = connection.prepare_cached(&sql)?.query_row([namespace], |row| {
+                    let newest: Option<i64> = row.get(1)?;
+                    Ok(JournalState { deletions: get_count(row, 0)?, newest_event: newest.unwrap_or(0) })
+                })?;
+                Ok(state)
+            })
+        })
+    }
+
+    fn checkpoint(&self, namespace: &Namespace) -> Result<Option<CheckpointRow>, Error> {
+        self.read_with(|database| {
+            database.readers().read(|connection| {
+                let Some(namespace) = find_namespace(connection, namespace)? else { return Ok(None) };
+                if !has_checkpoints(connection)? {
+                    return Ok(None);
+                }
+                let sql = "SELECT c.position, n.deletions, c.payload FROM checkpoint AS c
+                     JOIN namespace AS n ON n.id = c.namespace WHERE c.namespace = ?1";
+                let row = connection.prepare_cached(sql)?.query_row([namespace], |row| {
+                    Ok(CheckpointRow { position: row.get(0)?, deletions: get_count(row, 1)?, payload: row.get(2)? })
+                });
+                Ok(row.optional()?)
+            })
+        })
+    }
+
+    fn write_checkpoint(&self, namespace: &Namespace, checkpoint: CheckpointRow) -> Result<bool, Error> {
+        let namespace = namespace.clone();
+        self.write_with(|database| {
+            database.write_queue()?.write(move |connection| {
+                let CheckpointRow { position, deletions, payload } = checkpoint;
+                let namespace = ensure_namespace(connection, &namespace)?;
+                let sql = "INSERT INTO checkpoint (namespace, position, payload)
+                     SELECT id, ?2, ?4 FROM namespace WHERE id = ?1 AND deletions = ?3
+                     ON CONFLICT (namespace) DO UPDATE SET position = excluded.position, payload = excluded.payload
+                     WHERE excluded.position > position";
+                let mut statement = connection.prepare_cached(sql)?;
+                Ok(statement.execute((namespace, position, to_sql_int(deletions), payload))? > 0)
+            })
+        })
+    }
+}
+
+fn has_checkpoints(connection: &Connection) -> Result<bool, Error> {
+    let version: i64 = connection.prepare_cached("PRAGMA user_version")?.query_row((), |row| row.get(0))?;
+    Ok(version >= CHECKPOINT_SCHEMA)
+}
+
+/// Deletes the checkpoint of a namespace whose events are deleted in the same transaction, and counts the deletion.
+pub(crate) fn count_deletion(connection: &Connection, namespace: i64) -> Result<(), Error> {
+    connection.execute("UPDATE namespace SET deletions = deletions + 1 WHERE id = ?1", [namespace])?;
+    connection.execute("DELETE FROM checkpoint WHERE namespace = ?1", [namespace])?;
+    Ok(())
 }

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::permissions;
 use crate::sqlite::connection;
+use crate::sqlite::journal::count_deletion;
 use crate::sqlite::repack::{self, RepackGoal};
 use crate::sqlite::rows::{find_namespace, find_scope, get_count};
 use crate::sqlite::store::SqliteStore;
@@ -205,6 +206,7 @@ fn delete_rows(connection: &Connection, namespace: i64, deletion: &Deletion) -> 
         Deletion::Session(_) => Some((condition, "session = ?2", "name = ?2")),
     };
     if let Some((records, facts, sessions)) = by_session {
+        count_deletion(connection, namespace)?;
         for (table, condition) in [("request", records), ("event", records), ("ledger", facts), ("session", sessions)] {
             connection
                 .execute(&format!("DELETE FROM {table} WHERE namespace = ?1 AND {condition}"), (namespace, key))?;
@@ -219,6 +221,10 @@ fn read_removed(row: &Row<'_>) -> rusqlite::Result<(RemovedRow, Option<i64>)> {
 
 /// Deletes requests, events and facts of sessions that ended before a time.
 fn delete_old_records(connection: &Connection, namespace: Option<i64>, before: i64) -> Result<(), Error> {
+    let affected = "SELECT DISTINCT namespace FROM event WHERE at < ?1 AND (?2 IS NULL OR namespace = ?2)";
+    let mut statement = connection.prepare(affected)?;
+    let affected = statement.query_map((before, namespace), |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    affected.into_iter().try_for_each(|namespace| count_deletion(connection, namespace))?;
     for sql in [
         "DELETE FROM request WHERE at < ?1 AND (?2 IS NULL OR namespace = ?2)",
         "DELETE FROM event WHERE at < ?1 AND (?2 IS NULL OR namespace = ?2)",

@@ -120,6 +120,18 @@ const MIGRATIONS: &[(&str, &str)] = &[
     CREATE INDEX original_by_session ON original (session) WHERE session IS NOT NULL;
     ",
     ),
+    (
+        "checkpoints of the journal",
+        "
+    ALTER TABLE namespace ADD COLUMN deletions INTEGER NOT NULL DEFAULT 0;   -- of events
+    CREATE INDEX event_by_namespace ON event (namespace);                    -- and by id
+    CREATE TABLE checkpoint (
+        namespace   INTEGER PRIMARY KEY REFERENCES namespace,
+        position    INTEGER NOT NULL,           -- id of the last event that it covers
+        payload     BLOB NOT NULL
+    ) STRICT;
+    ",
+    ),
 ];
 
 /// Returns the newest schema version that this build supports.

@@ -95,6 +95,32 @@ impl WriteQueue {
         answered.recv().map_err(|_| stopped_error())?
     }
 
+    /// Waits until the jobs that were queued before are committed or dropped, at most this long. Returns false if it was
+    /// too short.
+    pub(crate) fn flush(&self, limit: Duration) -> Result<bool, Error> {
+        let (answer, answered) = sync_channel(1);
+        let job: WriteJob = Box::new(move |_| {
+            Box::new(move |_| {
+                // The caller may have stopped waiting.
+                let _ = answer.send(());
+            })
+        });
+        let deadline = Instant::now() + limit;
+        let mut job = Some(job);
+        while let Some(queued) = job.take() {
+            match self.jobs.try_send(queued) {
+                Ok(()) => {}
+                Err(TrySendError::Disconnected(_)) => return Err(stopped_error()),
+                Err(TrySendError::Full(_)) if Instant::now() >= deadline => return Ok(false),
+                Err(TrySendError::Full(rejected)) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    job = Some(rejected);
+                }
+            }
+        }
+        Ok(answered.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok())
+    }
+
     /// Queues a job without waiting for it. A full queue drops the job, so this is only for writes that are repeated
     /// later, such as touching a marker.
     pub(crate) fn enqueue(&self, job: impl FnOnce(&Connection) -> Result<(), Error> + Send + 'static) {

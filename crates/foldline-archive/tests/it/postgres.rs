@@ -94,7 +94,7 @@ fn concurrent_starts_migrate_once() {
             scope.spawn(|| assert!(database.open().namespace_for_credential(b"key").is_ok()));
         }
     });
-    assert_eq!(database.query("SELECT version FROM foldline.migration"), [["1"]]);
+    assert_eq!(database.query("SELECT version FROM foldline.migration ORDER BY 1"), [["1"], ["2"]]);
     assert_eq!(database.query("SELECT count(*) FROM foldline.setting"), [["2"]]);
 }
 

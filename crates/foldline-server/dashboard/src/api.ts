@@ -48,6 +48,8 @@ export interface Overview {
   requests_since_start: number;
   internal_errors: { kind: string; count: number }[];
   upstream_errors: number;
+  /** Whether the totals cover all of the journal, and how much of it they cover. */
+  journal: { is_complete: boolean; share_read: number };
   totals: { today: Totals; week: Totals; all: Totals };
 }
 

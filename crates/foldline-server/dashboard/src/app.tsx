@@ -14,7 +14,7 @@ import {
   type SessionDetail,
   type Table,
 } from './api';
-import { type Connection, connect, throttled } from './live';
+import { type Connection, connect, MIN_REFRESH_MS, throttled } from './live';
 import { Pending } from './parts';
 import { formatQuery, type PageQuery, parseQuery } from './query';
 import { CacheView } from './views/cache';
@@ -89,13 +89,21 @@ export function App() {
   const [now, setNow] = useState(Date.now());
   const [version, setVersion] = useState(0);
 
+  const [slowVersion, setSlowVersion] = useState(0);
   const slow = useRef<SlowData | null>(null);
+  const retry = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
 
   const load = useCallback(() => {
+    const again = () => {
+      clearTimeout(retry.current);
+      retry.current = setTimeout(load, MIN_REFRESH_MS);
+    };
     readPage(slow.current).then(
       ([read, readSlowly]) => {
         slow.current = readSlowly;
         setData(read);
+        setSlowVersion(readSlowly.readAt);
+        if (!read.overview.journal.is_complete) again();
         setError(null);
         setNeedsToken(false);
         setVersion((it) => it + 1);
@@ -103,6 +111,7 @@ export function App() {
       (reason: Error) => {
         setNeedsToken(reason instanceof ApiError && (reason.status === 401 || reason.status === 403));
         setError(reason instanceof ApiError ? reason.message : 'The proxy does not answer. It may have stopped.');
+        if (reason instanceof ApiError && reason.status === 503) again();
       },
     );
   }, []);
@@ -111,7 +120,10 @@ export function App() {
   useEffect(() => {
     load();
     const tick = setInterval(() => setNow(Date.now()), 5000);
-    return () => clearInterval(tick);
+    return () => {
+      clearInterval(tick);
+      clearTimeout(retry.current);
+    };
   }, [load]);
   useEffect(() => (needsToken ? undefined : connect(setConnection, refresh)), [needsToken, refresh]);
   useEffect(() => {
@@ -153,7 +165,7 @@ export function App() {
   }, [selected, version]);
   useEffect(() => {
     api.table(query.by, query.since).then(setTable, () => undefined);
-  }, [query.by, query.since, version]);
+  }, [query.by, query.since, slowVersion]);
 
   if (needsToken) return <Login message={error ?? ''} onDone={load} />;
   return (
@@ -178,6 +190,12 @@ export function App() {
               {error} What follows was read earlier.
             </p>
           )}
+          {data === null || data.overview.journal.is_complete ? null : (
+            <p class="banner" role="status">
+              Records were deleted, or written by another proxy: the totals are being added up again (
+              {Math.floor(data.overview.journal.share_read * 100)} %). What follows are the totals of before.
+            </p>
+          )}
           {data === null ? (
             <Pending error={error} />
           ) : (
@@ -196,6 +214,7 @@ export function App() {
                   api.deleteSession(selected).then(
                     () => {
                       changeQuery({ session: null });
+                      slow.current = null;
                       load();
                     },
                     (reason: Error) => setDetailError(reason.message),

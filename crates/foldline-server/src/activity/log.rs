@@ -2,25 +2,36 @@
 //!
 //! With an archive, records are appended to the journal without waiting, and the summary reads the journal's tail when
 //! somebody looks: it includes what other processes wrote. Without one, records are added to the summary directly.
+//!
+//! A look does at most a page of reading. What is longer is read by a thread, page by page, and a look that does not want
+//! to wait for it gets what was read before, together with how far the reading is; never a part as if it were the whole.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use foldline_archive::{Error, EventRecord, TenantArchive};
-use tokio::sync::broadcast;
+use foldline_archive::{Error, JournalState, TenantArchive};
+use tokio::sync::{broadcast, watch};
 
+use crate::activity::journal_tail::JournalTail;
 use crate::activity::record::{EVENT_KIND, FoldRecord, RequestActivity};
 use crate::activity::sent_body::BodyFingerprint;
 use crate::activity::summary::ActivitySummary;
 
-/// Events read at once.
-const PAGE_EVENTS: usize = 4_096;
 /// Longest wait for the records of this process to appear in the journal; it drops records under load.
 const MAX_TAIL_WAIT: Duration = Duration::from_millis(250);
+/// Time in which a summary counts as up to date, unless this process has recorded something.
+const FRESH_TIME: Duration = Duration::from_millis(50);
+/// Longest wait of a look for a journal that is read for the first time, and for one that is read again.
+const FIRST_READ_WAIT: Duration = Duration::from_millis(500);
+const READ_AGAIN_WAIT: Duration = Duration::from_millis(50);
+/// Records of this process after which the summary is brought up to date even if nobody looks.
+const FOLLOW_INTERVAL: u64 = 4_096;
+/// Records that wait for the summary of a log without an archive.
+const MAX_PENDING_RECORDS: usize = 1_024;
 /// Sessions whose last request is remembered for the next one, and handles of each.
 const MAX_LIVE_SESSIONS: usize = 2_048;
 const MAX_LIVE_HANDLES: usize = 10_000;
@@ -34,27 +45,58 @@ pub struct ActivityLog {
     archive: Option<TenantArchive>,
     /// Random id of this process.
     writer: u64,
-    tail: Mutex<JournalTail>,
+    /// What was read of the journal; none before it was read once.
+    current: RwLock<Option<JournalTail>>,
+    /// Held by whoever reads the journal.
+    reader: Mutex<JournalReader>,
+    /// None if the journal was read to its end.
+    progress: watch::Sender<Option<ReadProgress>>,
+    /// True while a thread reads the journal.
+    is_following: AtomicBool,
+    /// Held by the look that reads the journal, so that others wait without a thread.
+    look: tokio::sync::Mutex<()>,
     live: Mutex<HashMap<String, LiveSession>>,
+    /// Records that are not in the summary yet, without an archive.
+    pending: Mutex<Vec<RequestActivity>>,
     appended: AtomicU64,
     /// Records as JSON, for those who watch.
     feed: broadcast::Sender<Arc<str>>,
+}
+
+/// How far the journal was read, by the ids of its events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReadProgress {
+    /// The last event that was read.
+    pub(crate) last_event: i64,
+    /// The last event of the journal.
+    pub(crate) newest_event: i64,
+}
+
+impl ReadProgress {
+    /// Returns the part that was read, from 0 to 1.
+    pub(crate) fn share(self) -> f64 {
+        let share = self.last_event as f64 / self.newest_event.max(1) as f64;
+        share.clamp(0.0, 1.0)
+    }
+}
+
+/// The state of whoever reads the journal.
+#[derive(Default)]
+struct JournalReader {
+    /// A summary that will replace the current one when it has reached the end of the journal.
+    next: Option<JournalTail>,
+    /// True between the first and the last page.
+    is_under_way: bool,
+    /// Number of own records that were waited for.
+    flushed: u64,
+    /// Time at which the end of the journal was reached.
+    finished_at: Option<Instant>,
 }
 
 impl fmt::Debug for ActivityLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ActivityLog").field("archive", &self.archive).finish_non_exhaustive()
     }
-}
-
-#[derive(Default)]
-struct JournalTail {
-    summary: ActivitySummary,
-    last_event: i64,
-    /// Hash of its payload.
-    last_hash: Option<blake3::Hash>,
-    /// Records of this process that were read back or given up.
-    seen_own: u64,
 }
 
 /// The last request of a session, as far as the record of the next one depends on it.
@@ -94,7 +136,19 @@ impl ActivityLog {
         let (feed, _) = broadcast::channel(MAX_QUEUED_EVENTS);
         let writer = blake3::hash(format!("{:?} {}", Instant::now(), std::process::id()).as_bytes());
         let writer = u64::from_le_bytes(*writer.as_bytes().first_chunk().unwrap_or(&[0; 8])) >> 11;
-        Self { archive, writer, tail: Mutex::default(), live: Mutex::default(), appended: AtomicU64::new(0), feed }
+        Self {
+            current: RwLock::new(archive.is_none().then(JournalTail::default)),
+            archive,
+            writer,
+            reader: Mutex::default(),
+            progress: watch::Sender::new(None),
+            is_following: AtomicBool::new(false),
+            look: tokio::sync::Mutex::new(()),
+            live: Mutex::default(),
+            pending: Mutex::default(),
+            appended: AtomicU64::new(0),
+            feed,
+        }
     }
 
     /// Returns the records from now on, as the API shows them. A slow reader loses the oldest.
@@ -103,21 +157,36 @@ impl ActivityLog {
     }
 
     /// Records a request, without waiting.
-    pub(crate) fn record(&self, record: RequestActivity) {
+    pub(crate) fn record(self: &Arc<Self>, record: RequestActivity) {
         let mut record = RequestActivity { writer: self.writer, ..record };
         record.shorten();
         let event: Option<Arc<str>> = (self.feed.receiver_count() > 0).then(|| record.to_json().to_string().into());
         match (&self.archive, serde_json::to_vec(&record)) {
             (Some(archive), Ok(payload)) => {
-                self.appended.fetch_add(1, Ordering::Relaxed);
                 // The journal is informational; nothing depends on it.
                 let _ = archive.in_session(record.session).append_event(EVENT_KIND, &payload);
+                if self.appended.fetch_add(1, Ordering::AcqRel) % FOLLOW_INTERVAL == FOLLOW_INTERVAL - 1 {
+                    self.follow();
+                }
             }
-            _ => self.tail().summary.add(record),
+            _ => {
+                let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+                pending.push(record);
+                // Waits for looks only if many records were made during one.
+                if pending.len() >= MAX_PENDING_RECORDS {
+                    self.add_pending(&mut pending);
+                }
+            }
         }
         if let Some(event) = event {
             let _ = self.feed.send(event);
         }
+    }
+
+    fn add_pending(&self, pending: &mut Vec<RequestActivity>) {
+        let mut current = self.write_current();
+        let tail = current.get_or_insert_default();
+        pending.drain(..).for_each(|record| tail.summary.add(record));
     }
 
     /// Returns the last request of a session and replaces it by what `update` makes of it.
@@ -137,72 +206,197 @@ impl ActivityLog {
         live.get(name).map(|session| (session.messages, session.tools_hash))
     }
 
-    /// Calls `show` with the summary, after reading what is new in the journal. Blocks while it reads.
+    /// Calls `show` with the summary, after reading everything that is in the journal. Blocks while it reads.
     ///
     /// # Errors
     ///
     /// If the journal cannot be read.
     pub fn read<T>(&self, show: impl FnOnce(&ActivitySummary) -> T) -> Result<T, Error> {
-        let mut tail = self.tail();
-        if let Some(archive) = &self.archive {
-            let begin = Instant::now();
-            loop {
-                tail.catch_up(archive, self.writer)?;
-                let appended = self.appended.load(Ordering::Relaxed);
-                if tail.seen_own >= appended {
-                    break;
+        match &self.archive {
+            Some(archive) => {
+                let mut reader = self.lock_reader();
+                while !self.advance(archive, &mut reader)? {}
+            }
+            None => self.add_pending(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner)),
+        }
+        match &*self.read_current() {
+            Some(tail) => Ok(show(&tail.summary)),
+            None => Ok(show(&ActivitySummary::default())),
+        }
+    }
+
+    /// Reads what is new in the journal. If that takes long, a thread goes on with it, and the call returns after a short
+    /// wait.
+    ///
+    /// # Errors
+    ///
+    /// If the journal cannot be read.
+    pub(crate) async fn catch_up(self: &Arc<Self>) -> Result<(), Error> {
+        let is_loaded = self.read_current().is_some();
+        let deadline = tokio::time::Instant::now() + if is_loaded { READ_AGAIN_WAIT } else { FIRST_READ_WAIT };
+        let Ok(_look) = tokio::time::timeout_at(deadline, self.look.lock()).await else { return Ok(()) };
+        let log = self.clone();
+        let advanced = tokio::task::spawn_blocking(move || log.advance_once()).await;
+        if advanced.unwrap_or(Ok(true))? {
+            return Ok(());
+        }
+        self.follow();
+        let mut progress = self.progress.subscribe();
+        let _ = tokio::time::timeout_at(deadline, progress.wait_for(Option::is_none)).await;
+        Ok(())
+    }
+
+    /// Calls `show` with the summary of what was read, and with the progress if that is not everything.
+    ///
+    /// # Errors
+    ///
+    /// The progress, if the journal is being read for the first time.
+    pub(crate) fn show<T>(
+        &self,
+        show: impl FnOnce(&ActivitySummary, Option<ReadProgress>) -> T,
+    ) -> Result<T, ReadProgress> {
+        let current = self.read_current();
+        let progress = *self.progress.borrow();
+        match &*current {
+            Some(tail) => Ok(show(&tail.summary, progress)),
+            None => Err(progress.unwrap_or_default()),
+        }
+    }
+
+    /// Removes a deleted session from what is shown, at once. The next look reads the journal again.
+    pub(crate) fn forget_session(&self, id: &str) {
+        self.write_current().iter_mut().for_each(|tail| tail.summary.hide_session(id));
+        self.lock_reader().finished_at = None;
+    }
+
+    /// Starts a thread that reads the journal to its end and stores a checkpoint, unless there is one.
+    pub(crate) fn follow(self: &Arc<Self>) {
+        if self.archive.is_none() || self.is_following.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.read_current().is_none() {
+            self.progress.send_if_modified(|progress| progress.replace(ReadProgress::default()).is_none());
+        }
+        let follower = FollowGuard(self.clone());
+        // Without a thread, looks read a page each.
+        let _ = thread::Builder::new().name("foldline-activity".into()).spawn(move || follower.0.follow_to_end());
+    }
+
+    fn follow_to_end(&self) {
+        let Some(archive) = &self.archive else { return };
+        let mut reader = self.lock_reader();
+        loop {
+            match self.advance(archive, &mut reader) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "the journal could not be read");
+                    return;
                 }
-                if begin.elapsed() > MAX_TAIL_WAIT {
-                    tail.seen_own = appended;
-                    break;
-                }
-                thread::sleep(Duration::from_millis(2));
             }
         }
-        Ok(show(&tail.summary))
+        drop(reader);
+        let due = self.read_current().as_ref().and_then(JournalTail::due_checkpoint);
+        let Some(checkpoint) = due else { return };
+        match archive.write_journal_checkpoint(&checkpoint) {
+            Ok(_) => self.write_current().iter_mut().for_each(|tail| tail.note_checkpoint(checkpoint.position)),
+            Err(error) => tracing::debug!(%error, "the checkpoint of the journal could not be stored"),
+        }
     }
 
-    /// Reads the journal from its begin at the next look: parts of it were deleted.
-    pub(crate) fn read_again(&self) {
-        let mut tail = self.tail();
-        let seen_own = self.appended.load(Ordering::Relaxed);
-        self.appended.fetch_sub(seen_own, Ordering::Relaxed);
-        *tail = JournalTail::default();
+    /// Reads a page, unless the journal was read a moment ago or is being read. Returns true if it was read to its end.
+    fn advance_once(&self) -> Result<bool, Error> {
+        let Some(archive) = &self.archive else {
+            self.add_pending(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+            return Ok(true);
+        };
+        let mut reader = match self.reader.try_lock() {
+            Ok(reader) => reader,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        let is_fresh = reader.finished_at.is_some_and(|at| at.elapsed() < FRESH_TIME);
+        if is_fresh && reader.flushed == self.appended.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        self.advance(archive, &mut reader)
     }
 
-    fn tail(&self) -> MutexGuard<'_, JournalTail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Reads a page of the journal. Returns true if it was the last.
+    fn advance(&self, archive: &TenantArchive, reader: &mut JournalReader) -> Result<bool, Error> {
+        let appended = self.appended.load(Ordering::Acquire);
+        if reader.flushed < appended {
+            archive.flush_journal(MAX_TAIL_WAIT)?;
+            reader.flushed = appended;
+        }
+        let journal = archive.journal_state()?;
+        self.choose_begin(archive, reader, journal)?;
+        let current_event = self.read_current().as_ref().map_or(0, JournalTail::last_event);
+        let page =
+            JournalTail::read_page(archive, reader.next.as_ref().map_or(current_event, JournalTail::last_event))?;
+        let is_last = page.is_last();
+        let last_event = page.last_event();
+        match reader.next.take() {
+            None => self.write_current().get_or_insert_default().add(page),
+            Some(mut next) => {
+                next.add(page);
+                if is_last {
+                    *self.write_current() = Some(next);
+                } else {
+                    reader.next = Some(next);
+                }
+            }
+        }
+        reader.is_under_way = !is_last;
+        reader.finished_at = is_last.then(Instant::now);
+        let progress = ReadProgress { last_event, newest_event: journal.newest_event };
+        self.progress.send_replace((!is_last).then_some(progress));
+        Ok(is_last)
+    }
+
+    /// Begins again if something was deleted, or if the last event that was read is gone: the archive is another one. Goes
+    /// on from the checkpoint of another process if that is faster.
+    fn choose_begin(
+        &self,
+        archive: &TenantArchive,
+        reader: &mut JournalReader,
+        journal: JournalState,
+    ) -> Result<(), Error> {
+        let current = self.read_current();
+        let is_valid = match (&reader.next, &*current) {
+            (Some(next), _) => next.is_of(journal),
+            (None, Some(tail)) => tail.is_of(journal) && (reader.is_under_way || tail.has_last_event(archive)?),
+            (None, None) => false,
+        };
+        if !is_valid {
+            reader.next = Some(JournalTail::begin(archive, journal)?);
+        } else if let (None, false, Some(tail)) = (&reader.next, reader.is_under_way, &*current) {
+            reader.next = tail.skip_ahead(archive, journal)?;
+        }
+        Ok(())
+    }
+
+    fn lock_reader(&self) -> MutexGuard<'_, JournalReader> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_current(&self) -> RwLockReadGuard<'_, Option<JournalTail>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_current(&self) -> RwLockWriteGuard<'_, Option<JournalTail>> {
+        self.current.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl JournalTail {
-    /// Adds the records after the last one that was read. Begins again if that one is gone: the journal was deleted or
-    /// replaced by another process.
-    fn catch_up(&mut self, archive: &TenantArchive, writer: u64) -> Result<(), Error> {
-        if let Some(hash) = self.last_hash {
-            let last = archive.events(self.last_event - 1, 1)?;
-            let is_last = |event: &EventRecord| event.id == self.last_event && blake3::hash(&event.payload) == hash;
-            if !last.first().is_some_and(is_last) {
-                *self = Self::default();
-            }
-        }
-        loop {
-            let events = archive.events(self.last_event, PAGE_EVENTS)?;
-            let is_last_page = events.len() < PAGE_EVENTS;
-            for event in events {
-                (self.last_event, self.last_hash) = (event.id, Some(blake3::hash(&event.payload)));
-                if event.kind != EVENT_KIND {
-                    continue;
-                }
-                // A record of a later version may not be readable.
-                let Ok(record) = serde_json::from_slice::<RequestActivity>(&event.payload) else { continue };
-                self.seen_own += u64::from(record.writer == writer);
-                self.summary.add(record);
-            }
-            if is_last_page {
-                return Ok(());
-            }
-        }
+/// Notes, when it is dropped, that the thread of a log has ended.
+struct FollowGuard(Arc<ActivityLog>);
+
+impl Drop for FollowGuard {
+    fn drop(&mut self) {
+        self.0.is_following.store(false, Ordering::Release);
+        // Those who wait get what was read.
+        self.0.progress.send_replace(None);
     }
 }
 
@@ -239,7 +433,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
         let tenant = archive.tenant(&Namespace::local());
-        let (one, other) = (ActivityLog::new(Some(tenant.clone())), ActivityLog::new(Some(tenant.clone())));
+        let new_log = || Arc::new(ActivityLog::new(Some(tenant.clone())));
+        let (one, other) = (new_log(), new_log());
         (0..50).for_each(|_| one.record(record("a")));
         assert_eq!(one.read(|summary| summary.totals_since(0).requests).unwrap(), 50);
         other.record(record("b"));
@@ -254,13 +449,92 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let archive = Archive::open(folder.path().join("archive.db")).unwrap();
         let tenant = archive.tenant(&Namespace::local());
-        let log = ActivityLog::new(Some(tenant.clone()));
+        let log = Arc::new(ActivityLog::new(Some(tenant.clone())));
         (0..5).for_each(|_| log.record(record("deleted")));
         assert_eq!(log.read(|summary| summary.totals_since(0).requests).unwrap(), 5);
         tenant.delete_everything().unwrap();
         log.record(record("later"));
         assert_eq!(log.read(|summary| summary.totals_since(0).requests).unwrap(), 1);
         assert!(log.read(|summary| summary.session("deleted").is_none()).unwrap());
+    }
+
+    fn requests(summary: &ActivitySummary) -> u64 {
+        summary.totals_since(0).requests
+    }
+
+    /// Appends records faster than one by one.
+    fn append_many(tenant: &TenantArchive, session: &str, count: usize) {
+        let payload = serde_json::to_vec(&record(session)).unwrap();
+        for at in 1..=count {
+            tenant.in_session(session).append_event(EVENT_KIND, &payload).unwrap();
+            if at % 500 == 0 || at == count {
+                assert!(tenant.flush_journal(Duration::from_secs(20)).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn deletion_by_another_process_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        let log = Arc::new(ActivityLog::new(Some(tenant.clone())));
+        ["deleted", "kept", "kept"].into_iter().for_each(|session| log.record(record(session)));
+        assert_eq!(log.read(requests).unwrap(), 3);
+        tenant.delete_session("deleted").unwrap();
+        assert_eq!(log.read(requests).unwrap(), 2, "its last event is still there");
+        assert!(log.read(|summary| summary.session("deleted").is_none()).unwrap());
+    }
+
+    #[test]
+    fn start_goes_on_from_the_checkpoint_unless_something_was_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        append_many(&tenant, "old", 10_500);
+        let first = Arc::new(ActivityLog::new(Some(tenant.clone())));
+        first.follow_to_end();
+        let checkpoint = tenant.journal_checkpoint().unwrap().unwrap();
+        append_many(&tenant, "new", 500);
+        let second = Arc::new(ActivityLog::new(Some(tenant.clone())));
+        // One page suffices: the events of the checkpoint are not read.
+        assert!(second.advance_once().unwrap());
+        let seen = |summary: &ActivitySummary, _: Option<ReadProgress>| {
+            (requests(summary), summary.session("old").unwrap().totals.requests)
+        };
+        assert_eq!(second.show(seen), Ok((11_000, 10_500)));
+        assert_eq!(first.read(requests).unwrap(), 11_000);
+
+        tenant.delete_session("new").unwrap();
+        assert!(!tenant.write_journal_checkpoint(&checkpoint).unwrap());
+        let third = Arc::new(ActivityLog::new(Some(tenant.clone())));
+        assert!(!third.advance_once().unwrap(), "the whole journal is read again");
+        assert_eq!(third.show(seen), Err(*third.progress.borrow()).map_err(Option::unwrap));
+        assert_eq!(third.read(requests).unwrap(), 10_500);
+    }
+
+    #[tokio::test]
+    async fn long_reading_shows_the_old_summary_with_its_progress() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        append_many(&tenant, "kept", 3_000);
+        append_many(&tenant, "deleted", 1);
+        let log = Arc::new(ActivityLog::new(Some(tenant.clone())));
+        log.catch_up().await.unwrap();
+        while log.show(|_, progress| progress) != Ok(None) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tenant.delete_session("deleted").unwrap();
+        log.forget_session("deleted");
+        assert!(!log.advance_once().unwrap());
+        let (count, is_gone, progress) = log
+            .show(|summary, progress| (requests(summary), summary.session("deleted").is_none(), progress.unwrap()))
+            .unwrap();
+        assert_eq!((count, is_gone), (3_001, true), "the totals follow");
+        assert!((0.1..0.9).contains(&progress.share()), "{progress:?}");
+        log.follow_to_end();
+        assert_eq!(log.show(|summary, progress| (requests(summary), progress)), Ok((3_000, None)));
     }
 
     #[test]
@@ -277,7 +551,7 @@ mod tests {
 
     #[test]
     fn log_without_an_archive_lives_in_memory() {
-        let log = ActivityLog::new(None);
+        let log = Arc::new(ActivityLog::new(None));
         log.record(record("a"));
         assert_eq!(log.read(|summary| summary.totals_since(0).received_tokens).unwrap(), 10);
     }

@@ -9,6 +9,8 @@
 //! | `totals` | sums of requests |
 //! | `summary` | all sessions, days and tools of one tenant, added up from records |
 //! | `sent_body` | how much of a body was sent before |
+//! | `stored_summary` | a summary as a checkpoint of the journal |
+//! | `journal_tail` | a summary with its position in the journal |
 //! | `log` | the journal and its summary, per tenant |
 //!
 //! The journal is the source: a summary is a fold over its records, so every process that reads the same journal shows
@@ -16,9 +18,11 @@
 
 pub(crate) mod bill;
 pub(crate) mod cache_break;
+pub(crate) mod journal_tail;
 pub(crate) mod log;
 pub(crate) mod record;
 pub(crate) mod sent_body;
+pub(crate) mod stored_summary;
 pub(crate) mod summary;
 pub(crate) mod totals;
 

@@ -78,18 +78,25 @@ pub struct RequestActivity {
     /// Contents of the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowParts>,
-    /// Folds and unfolds that are not in the lists.
-    #[serde(skip)]
+    /// Folds and unfolds that are not in the lists; none in the journal.
+    #[serde(skip_serializing_if = "UnlistedCounts::is_zero")]
     pub unlisted: UnlistedCounts,
 }
 
 /// Numbers of folds and unfolds whose descriptions are kept elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct UnlistedCounts {
     /// Number of folds.
     pub folds: u64,
     /// Number of unfolds.
     pub unfolds: u64,
+}
+
+impl UnlistedCounts {
+    fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A crease.

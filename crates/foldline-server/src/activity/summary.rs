@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
 use crate::activity::record::{FoldRecord, RequestActivity, WindowParts};
 use crate::activity::totals::ActivityTotals;
 
@@ -35,20 +37,20 @@ const OTHER_NAMES: &str = "(other)";
 /// Effects and costs of all requests of one tenant.
 #[derive(Debug, Default)]
 pub struct ActivitySummary {
-    sessions: HashMap<String, SessionEntry>,
-    details: HashMap<String, SessionDetails>,
+    pub(crate) sessions: HashMap<String, SessionEntry>,
+    pub(crate) details: HashMap<String, SessionDetails>,
     /// Sum over the details.
-    detail_bytes: usize,
+    pub(crate) detail_bytes: usize,
     /// By day, model and client.
-    days: BTreeMap<(i64, String, String), ActivityTotals>,
+    pub(crate) days: BTreeMap<(i64, String, String), ActivityTotals>,
     /// By client and tool.
-    tools: BTreeMap<(String, String), ToolEntry>,
-    recent: VecDeque<RequestActivity>,
-    recent_unfolds: VecDeque<UnfoldEntry>,
+    pub(crate) tools: BTreeMap<(String, String), ToolEntry>,
+    pub(crate) recent: VecDeque<RequestActivity>,
+    pub(crate) recent_unfolds: VecDeque<UnfoldEntry>,
 }
 
 /// A session.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SessionEntry {
     /// Its name.
     pub id: String,
@@ -76,24 +78,37 @@ impl SessionEntry {
 }
 
 /// Requests and folds of a session.
-#[derive(Debug, Default)]
-struct SessionDetails {
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct SessionDetails {
     last_at: i64,
     /// Memory of the lists, about.
-    bytes: usize,
+    #[serde(skip)]
+    pub(crate) bytes: usize,
     requests: VecDeque<RequestActivity>,
     folds: VecDeque<FoldEntry>,
     handles: HashSet<String>,
 }
 
 impl SessionDetails {
+    /// Restores details.
+    pub(crate) fn new(
+        last_at: i64,
+        requests: VecDeque<RequestActivity>,
+        folds: VecDeque<FoldEntry>,
+        handles: HashSet<String>,
+    ) -> Self {
+        let handle_sizes = handles.iter().map(|handle| handle_bytes(handle));
+        let bytes = requests.iter().map(request_bytes).chain(folds.iter().map(FoldEntry::bytes)).chain(handle_sizes);
+        Self { last_at, bytes: bytes.sum(), requests, folds, handles }
+    }
+
     /// Notes a handle. Returns true if it is new, or if there are too many to know.
     fn add_handle(&mut self, handle: &str) -> bool {
         if self.handles.contains(handle) {
             return false;
         }
         if self.handles.len() < MAX_SESSION_HANDLES {
-            self.bytes += size_of::<String>() + handle.len();
+            self.bytes += handle_bytes(handle);
             self.handles.insert(handle.to_owned());
         }
         true
@@ -101,7 +116,7 @@ impl SessionDetails {
 }
 
 /// A fold of a session.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FoldEntry {
     /// Time of the request that folded it, in milliseconds since 1970.
     pub at: i64,
@@ -120,13 +135,17 @@ impl FoldEntry {
     }
 }
 
+fn handle_bytes(handle: &str) -> usize {
+    size_of::<String>() + handle.len()
+}
+
 /// Returns about how much memory a request without lists takes.
 fn request_bytes(request: &RequestActivity) -> usize {
     size_of::<RequestActivity>() + request.session.len() + request.client.len() + request.model.len()
 }
 
 /// A tool that a client declares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolEntry {
     /// Tokens of its declaration.
     pub tokens: u64,
@@ -139,7 +158,7 @@ pub struct ToolEntry {
 }
 
 /// An unfold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UnfoldEntry {
     /// Time, in milliseconds since 1970.
     pub at: i64,
@@ -180,6 +199,17 @@ impl ActivitySummary {
             session.title = title;
         }
         push_bounded(&mut self.recent, record.without_lists(), MAX_RECENT_REQUESTS);
+    }
+
+    /// Removes a session that was deleted, at once. The totals by day and of tools still contain it, until the journal was
+    /// read again.
+    pub(crate) fn hide_session(&mut self, id: &str) {
+        self.sessions.remove(id);
+        if let Some(details) = self.details.remove(id) {
+            self.detail_bytes -= details.bytes;
+        }
+        self.recent.retain(|request| request.session != id);
+        self.recent_unfolds.retain(|unfold| unfold.session != id);
     }
 
     /// Removes the oldest tenth of the sessions if there are too many, so that the cost per session stays constant.

@@ -31,7 +31,7 @@ impl AddAssign for NanoDollars {
 }
 
 /// Sums of requests. The definitions of all numbers are in docs/reference/api.md.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActivityTotals {
     /// Requests that carried a conversation.
     pub requests: u64,

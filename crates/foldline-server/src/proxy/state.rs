@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::{ActivityLogs, now_millis};
+use crate::proxy::admin::answer_cache::AnswerCache;
 use crate::proxy::admin::metrics::ProxyMetrics;
 use crate::proxy::admin::policy_comparison::PolicyComparison;
 use crate::proxy::admin::readiness::ReadinessProbe;
@@ -45,6 +46,7 @@ pub(crate) struct AppState {
     pub(crate) models: ModelRegistry,
     /// Effects and costs of requests, per tenant.
     pub(crate) activity: ActivityLogs,
+    pub(crate) answers: AnswerCache,
     pub(crate) comparison: Arc<PolicyComparison>,
     pub(crate) readiness: ReadinessProbe,
     /// Time of the start, in milliseconds since 1970.
@@ -84,6 +86,7 @@ impl AppState {
             pins: SessionPins::new(limits.sessions),
             models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
             activity: ActivityLogs::default(),
+            answers: AnswerCache::default(),
             comparison: Arc::new(PolicyComparison::new(settings.policy_replay.clone())),
             readiness: ReadinessProbe::default(),
             started_at: now_millis(),

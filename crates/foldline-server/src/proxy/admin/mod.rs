@@ -1,5 +1,6 @@
 //! The proxy's own endpoints, metrics and statistics.
 
+pub(crate) mod answer_cache;
 pub(crate) mod api;
 pub(crate) mod assets;
 pub(crate) mod metrics;

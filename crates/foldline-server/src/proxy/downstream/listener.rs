@@ -110,6 +110,10 @@ impl Proxy {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         // Loading the largest vocabulary takes a tenth of a second, which the first request would wait for.
         drop(tokio::task::spawn_blocking(Vocabulary::o200k));
+        // The first look at the dashboard would wait for the journal.
+        if let Some(tenant) = self.state.tenants.only_tenant() {
+            self.state.activity.get(tenant.key.0, tenant.archive.as_ref()).follow();
+        }
         let timeouts = self.state.settings.timeouts;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.client_read);

@@ -135,10 +135,19 @@ impl TenantDirectory {
     /// Returns the tenant of a request.
     pub(crate) fn identify(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
         let identity = identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())?;
-        Ok(Tenant {
+        Ok(self.tenant(identity))
+    }
+
+    /// Returns the tenant of all requests, under tenancy single.
+    pub(crate) fn only_tenant(&self) -> Option<Tenant> {
+        (self.tenancy == Tenancy::Single).then(|| self.tenant(Identity::Operator))
+    }
+
+    fn tenant(&self, identity: Identity<'_>) -> Tenant {
+        Tenant {
             key: identity.key(),
             archive: self.archive.as_ref().and_then(|archive| self.tenant_archive(archive, identity)),
-        })
+        }
     }
 
     /// Returns a tenant's part of the archive.

@@ -6,6 +6,7 @@ use foldline::engine::PinPatterns;
 use foldline_archive::TenantArchive;
 use serde_json::{Value, json};
 
+use crate::activity::log::ReadProgress;
 use crate::activity::{ActivitySummary, ActivityTotals, SessionEntry, now_millis};
 use crate::proxy::admin::stats;
 use crate::proxy::fold::tenant::Tenant;
@@ -97,7 +98,7 @@ impl ProxyFacts {
 }
 
 /// Returns the answer of `overview`.
-pub(crate) fn overview(summary: &ActivitySummary, facts: &ProxyFacts) -> Value {
+pub(crate) fn overview(summary: &ActivitySummary, facts: &ProxyFacts, progress: Option<ReadProgress>) -> Value {
     let now = now_millis();
     let since = |period| summary.totals_since(period_start(period, now).unwrap_or(0).div_euclid(DAY_MILLIS)).to_json();
     let (level, sentence) = facts.state();
@@ -115,6 +116,7 @@ pub(crate) fn overview(summary: &ActivitySummary, facts: &ProxyFacts) -> Value {
         "requests_since_start": facts.requests,
         "internal_errors": facts.internal_errors.iter().map(|(kind, count)| json!({ "kind": kind, "count": count })).collect::<Vec<_>>(),
         "upstream_errors": facts.upstream_errors,
+        "journal": { "is_complete": progress.is_none(), "share_read": progress.map_or(1.0, ReadProgress::share) },
         "totals": { "today": since("1d"), "week": since("7d"), "all": since("all") },
     })
 }

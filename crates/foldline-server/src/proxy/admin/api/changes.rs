@@ -94,6 +94,7 @@ pub(super) async fn set_mode(State(state): State<Arc<AppState>>, parts: Parts, b
         return Err(ApiFailure::new(StatusCode::CONFLICT, reason));
     }
     state.modes.set(tenant.key, mode);
+    state.answers.forget(tenant.key);
     tracing::info!(mode = mode.name(), "the mode was changed by the API");
     Ok(json_response(&json!({ "mode": mode.name() })))
 }
@@ -111,8 +112,10 @@ pub(super) async fn set_pins(
         read_change(body, r#"{"tools":[".."],"targets":[".."]}"#, state.settings.timeouts.client_read).await?;
     check_pins(&pins)?;
     let answer = json_response(&json!({ "pins": pins }));
+    log.catch_up().await?;
+    let (key, answers) = (tenant.key, state.clone());
     let written = tokio::task::spawn_blocking(move || {
-        if !log.read(|summary| summary.session(&id).is_some())? {
+        if !log.show(|summary, _| summary.session(&id).is_some()).map_err(ApiFailure::loading)? {
             return Err(ApiFailure::new(StatusCode::NOT_FOUND, "no session has this id"));
         }
         let archive = tenant.archive.as_ref().map(|archive| archive.in_session(id.clone()));
@@ -120,6 +123,7 @@ pub(super) async fn set_pins(
     });
     let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be written");
     written.await.map_err(failed)??;
+    answers.answers.forget(key);
     Ok(answer)
 }
 
@@ -152,15 +156,17 @@ pub(super) async fn delete_session(
     check_origin(&parts.headers)?;
     let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
     let no_archive = || ApiFailure::new(StatusCode::NOT_FOUND, "the proxy runs without an archive");
+    let key = tenant.key;
     let archive = tenant.archive.ok_or_else(no_archive)?;
     let quotas = state.quotas.clone();
     let deleted = tokio::task::spawn_blocking(move || {
         let report = archive.delete_session(&id)?;
-        quotas.forget_usage(tenant.key);
-        log.read_again();
+        quotas.forget_usage(key);
+        log.forget_session(&id);
         Ok::<_, foldline_archive::Error>(report)
     });
     let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be written");
     let report = deleted.await.map_err(failed)??;
+    state.answers.forget(key);
     Ok(json_response(&json!({ "originals": report.originals, "bytes": report.bytes })))
 }

@@ -9,6 +9,7 @@ mod respond;
 mod stream;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -19,9 +20,9 @@ use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::activity::{ActivityLog, ActivitySummary, now_millis};
+use crate::activity::{ActivitySummary, now_millis};
 use crate::proxy::admin::api::answers::{ProxyFacts, TableKey, TableQuery};
-use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response};
+use crate::proxy::admin::api::respond::{ApiFailure, ApiResult, TenantView, json_response, json_text_response};
 use crate::proxy::fold::session_pins::read_pins;
 use crate::proxy::state::AppState;
 
@@ -51,29 +52,22 @@ pub(crate) fn routes() -> Router<Arc<AppState>> {
         .route("/foldline/api/v1/logout", post(changes::logout))
 }
 
-/// Answers from the summary of the caller's journal, on a blocking thread.
+/// Answers from the summary of the caller's journal.
 async fn answer(
     state: &AppState,
     parts: &Parts,
     show: impl FnOnce(&ActivitySummary) -> Value + Send + 'static,
 ) -> ApiResult {
-    answer_from(TenantView::identify(state, parts)?.log, show).await
-}
-
-/// Answers from the summary of a journal, on a blocking thread.
-async fn answer_from(
-    log: Arc<ActivityLog>,
-    show: impl FnOnce(&ActivitySummary) -> Value + Send + 'static,
-) -> ApiResult {
-    let shown = tokio::task::spawn_blocking(move || log.read(show)).await;
-    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
-    Ok(json_response(&shown.map_err(failed)??))
+    let view = TenantView::identify(state, parts)?;
+    let text = view.answer(state, parts, move |summary, _| Ok(show(summary).to_string())).await?;
+    Ok(json_text_response(text))
 }
 
 async fn overview(State(state): SharedState, parts: Parts) -> ApiResult {
-    let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
-    let facts = ProxyFacts::new(&state, &tenant);
-    answer_from(log, move |summary| answers::overview(summary, &facts)).await
+    let view = TenantView::identify(&state, &parts)?;
+    let facts = ProxyFacts::new(&state, &view.tenant);
+    let show = move |summary: &ActivitySummary, progress| Ok(answers::overview(summary, &facts, progress).to_string());
+    Ok(json_text_response(view.answer(&state, &parts, show).await?))
 }
 
 /// The period and number of rows of a list.
@@ -108,17 +102,15 @@ async fn sessions(State(state): SharedState, Query(query): Query<ListQuery>, par
 }
 
 async fn session(State(state): SharedState, Path(id): Path<String>, parts: Parts) -> ApiResult {
-    let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
-    let shown = tokio::task::spawn_blocking(move || {
+    let view = TenantView::identify(&state, &parts)?;
+    let (tenant, shared) = (view.tenant.clone(), state.clone());
+    let show = move |summary: &ActivitySummary, _| {
         let archive = tenant.archive.as_ref().map(|archive| archive.in_session(id.clone()));
-        log.read(|summary| {
-            let pins = || state.pins.get(tenant.key, &id, || read_pins(archive.as_ref()));
-            answers::session(summary, &id, pins)
-        })
-    });
-    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
-    let unknown = || ApiFailure::new(StatusCode::NOT_FOUND, "no session has this id");
-    Ok(json_response(&shown.await.map_err(failed)??.ok_or_else(unknown)?))
+        let pins = || shared.pins.get(tenant.key, &id, || read_pins(archive.as_ref()));
+        let unknown = || ApiFailure::new(StatusCode::NOT_FOUND, "no session has this id");
+        answers::session(summary, &id, pins).map(|session| session.to_string()).ok_or_else(unknown)
+    };
+    Ok(json_text_response(view.answer(&state, &parts, show).await?))
 }
 
 async fn cache(State(state): SharedState, Query(query): Query<ListQuery>, parts: Parts) -> ApiResult {
@@ -152,15 +144,11 @@ async fn table(State(state): SharedState, Query(params): Query<TableParams>, par
     let is_csv = params.format.as_deref() == Some("csv");
     let is_download = params.download.is_some();
     let limit = params.limit.unwrap_or(if is_csv || is_download { usize::MAX } else { 1_000 });
-    let log = TenantView::identify(&state, &parts)?.log;
-    let text = tokio::task::spawn_blocking(move || {
-        log.read(|summary| match is_csv {
-            true => answers::table_csv(summary, query, limit),
-            false => answers::table(summary, query, limit).to_string(),
-        })
-    });
-    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
-    let text = text.await.map_err(failed)??;
+    let show = move |summary: &ActivitySummary, _| match is_csv {
+        true => Ok(answers::table_csv(summary, query, limit)),
+        false => Ok(answers::table(summary, query, limit).to_string()),
+    };
+    let text = TenantView::identify(&state, &parts)?.answer(&state, &parts, show).await?;
     let (kind, ending) = if is_csv { ("text/csv; charset=utf-8", "csv") } else { ("application/json", "json") };
     let mut response = ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text).into_response();
     let file = format!("attachment; filename=\"foldline-{by}.{ending}\"");
@@ -179,12 +167,24 @@ async fn health(State(state): SharedState, parts: Parts) -> ApiResult {
     let view = TenantView::identify(&state, &parts)?;
     let facts = ProxyFacts::new(&state, &view.tenant);
     let windows = answers::learned_windows(&state, &view.tenant);
-    let shown = tokio::task::spawn_blocking(move || {
-        let archive = answers::archive_facts(view.tenant.archive.as_ref());
-        view.log.read(|summary| answers::health(summary, &facts, archive, windows))
-    });
-    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the journal could not be read");
-    Ok(json_response(&shown.await.map_err(failed)??))
+    let archive = archive_facts(&state, &view).await?;
+    let show = move |summary: &ActivitySummary, _| Ok(answers::health(summary, &facts, archive, windows).to_string());
+    Ok(json_text_response(view.answer(&state, &parts, show).await?))
+}
+
+/// Returns the facts about the tenant's part of the archive. Counting a large archive takes long, so that is not done at
+/// every look.
+async fn archive_facts(state: &AppState, view: &TenantView) -> Result<Value, ApiFailure> {
+    let key = (view.tenant.key, "archive facts".to_owned());
+    if let Some(facts) = state.answers.reuse_slow(&key).and_then(|text| serde_json::from_slice(&text).ok()) {
+        return Ok(facts);
+    }
+    let (begin, archive) = (Instant::now(), view.tenant.archive.clone());
+    let counted = tokio::task::spawn_blocking(move || answers::archive_facts(archive.as_ref())).await;
+    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read");
+    let facts = counted.map_err(failed)?;
+    state.answers.store(key, facts.to_string().into(), begin.elapsed());
+    Ok(facts)
 }
 
 async fn original(State(state): SharedState, Path(handle): Path<String>, parts: Parts) -> ApiResult {
