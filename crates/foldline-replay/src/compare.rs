@@ -3,6 +3,7 @@
 //! Conversations are replayed in parallel and released at once; only the runs are kept. All
 //! numbers are relative to no compaction, with intervals over conversations.
 
+use foldline::conversation::task_title;
 use foldline::transcript::RecordedSession;
 use foldline::{Meter, Prices};
 use rayon::prelude::*;
@@ -67,11 +68,32 @@ pub struct CompareOptions {
 /// A choice of prices for each recording.
 pub type PriceChoice<'a> = &'a (dyn Fn(&RecordedSession) -> Prices + Sync);
 
+/// What people recognize a recorded session by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SessionOrigin {
+    /// The day of its first entry, as YYYY-MM-DD.
+    pub date: Option<String>,
+    /// The name of the folder in which the agent worked.
+    pub project: Option<String>,
+    /// First words of the task.
+    pub title: Option<String>,
+}
+
+impl SessionOrigin {
+    fn new(recording: &RecordedSession) -> Self {
+        let title = task_title(&recording.conversation.messages);
+        Self { date: recording.date.clone(), project: recording.project.clone(), title }
+    }
+}
+
 /// The runs of one conversation, in the order of the engines; the first is no compaction.
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionOutcome {
     /// The recording's name.
     pub id: String,
+    /// Its day, project and task.
+    #[serde(flatten)]
+    pub origin: SessionOrigin,
     /// Tokens of its last request without compaction.
     pub tokens: u64,
     /// Tokens that the model wrote.
@@ -167,6 +189,7 @@ fn replay_recording(
     engines: &[EngineSpec],
     options: &CompareOptions,
 ) -> Result<SessionOutcome, EngineError> {
+    let origin = SessionOrigin::new(&recording);
     let case = ReplayCase::new(recording, corpus, &options.meter);
     let run = |engine: &dyn ReplayEngine| {
         replay(&case, engine, options.budget, options.prices).map_err(|error| match error {
@@ -186,7 +209,7 @@ fn replay_recording(
     }
     let tokens = runs[0].points.last().map_or(0, |point| point.tokens);
     let output = case.calls.iter().map(|call| call.output_tokens).sum();
-    Ok(SessionOutcome { id: case.id, tokens, output, prices: options.prices, runs })
+    Ok(SessionOutcome { id: case.id, origin, tokens, output, prices: options.prices, runs })
 }
 
 /// Returns true if a conversation is in the tuning half of a set, and false if it is in the validation half.

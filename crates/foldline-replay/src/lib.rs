@@ -37,8 +37,8 @@ pub use crate::oracle::{OracleEngine, OracleSchedule};
 pub use crate::recordings::{ReadError, RecordingFiles, open_decompressed};
 pub use case::{ContextNeed, RECENT_MESSAGES, RecordedCall, ReplayCase, TextPosition};
 pub use compare::{
-    CompareOptions, EngineComparison, EngineSpec, EngineSummary, PriceChoice, SessionOutcome, compare_engines,
-    compare_engines_at, is_tuning_half,
+    CompareOptions, EngineComparison, EngineSpec, EngineSummary, PriceChoice, SessionOrigin, SessionOutcome,
+    compare_engines, compare_engines_at, is_tuning_half,
 };
 pub use edit::EditAnchor;
 pub use engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};

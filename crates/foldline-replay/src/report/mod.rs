@@ -8,7 +8,7 @@ use foldline::Prices;
 use foldline::models::PriceTable;
 use serde::Serialize;
 
-use crate::compare::{EngineComparison, EngineSummary};
+use crate::compare::{EngineComparison, EngineSummary, SessionOrigin};
 use crate::oracle::OracleSchedule;
 use crate::score::{MissingContext, TokenSpend, WINDOW_TOKENS};
 
@@ -86,6 +86,9 @@ pub struct ReportRow {
 pub struct ReplayedSession {
     /// The recording's name.
     pub id: String,
+    /// Its day, project and task.
+    #[serde(flatten)]
+    pub origin: SessionOrigin,
     /// Tokens of each request without compaction.
     pub received_tokens: Vec<u64>,
     /// Tokens of each request as the subject sends it.
@@ -198,6 +201,7 @@ fn replayed_session(outcome: &crate::SessionOutcome, subject: usize, prices: &Pr
     }
     ReplayedSession {
         id: outcome.id.clone(),
+        origin: outcome.origin.clone(),
         received_tokens: full.points.iter().map(|point| point.tokens).collect(),
         sent_tokens: run.points.iter().map(|point| point.tokens).collect(),
         creases: creases.map(|(at, _)| at).collect(),

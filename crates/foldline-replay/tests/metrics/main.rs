@@ -403,16 +403,34 @@ fn html_report_is_self_contained_and_escaped() {
     );
     let engines = [EngineSpec::Engine(Box::new(ScriptedEngine(with_file_replaced("[folded]"))))];
     let options = CompareOptions { budget: 100_000, prices: prices(), meter: meter(), min_calls: 1 };
-    let recordings = std::iter::once(recording("one", session));
+    let mut recording = recording("one", session);
+    recording.project = Some("importer".into());
+    recording.date = Some("2026-11-02".into());
+    let recordings = std::iter::once(recording);
     let comparison = compare_engines(recordings, &CorpusStats::default(), &engines, &options, |_| ()).unwrap();
     let report = ReplayReport::new(&comparison, 1, "a set", "anthropic-5m", "today", 100_000);
     assert_eq!(report.sessions[0].missing_context[0].identifier, "alert_me");
+    let origin = &report.sessions[0].origin;
+    assert_eq!((origin.project.as_deref(), origin.date.as_deref()), (Some("importer"), Some("2026-11-02")));
+    assert!(origin.title.is_some(), "the first words of the task");
     let page = report.to_html();
     assert_eq!(page.matches("</script>").count(), 2, "the two elements of the page itself");
     assert!(!page.contains("<!--<script>"), "it would hide the end of the element");
+    assert!(page.contains("id=\"privacy\"") && page.contains("href=\"#glossary\"") && page.contains("id=\"glossary\""));
     assert!(!page.contains("/*DATA*/") && !page.contains("http-equiv") && !page.contains("src=\"http"));
     let parsed: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(parsed["rows"][1]["name"], "scripted");
+}
+
+/// The report has the palette of the dashboard: both begin with the same declarations.
+#[test]
+fn html_report_has_the_palette_of_the_dashboard() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| std::fs::read_to_string(folder.join(path)).unwrap();
+    let dashboard = read("../foldline-server/dashboard/src/app.css");
+    let palette = dashboard.split("* {").next().unwrap();
+    assert!(palette.contains("--accent") && palette.contains("prefers-color-scheme: dark"));
+    assert!(read("src/report/page.css").starts_with(palette));
 }
 
 /// The same tokens have other costs at other prices.

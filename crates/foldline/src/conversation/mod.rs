@@ -8,6 +8,7 @@
 
 pub(crate) mod message;
 pub(crate) mod text;
+pub(crate) mod title;
 
 pub use crate::conversation::message::{
     CallArguments, FilePart, ImagePart, MediaSource, OpaqueBlock, OwnedConversation, OwnedMessage, PartId,
@@ -15,3 +16,4 @@ pub use crate::conversation::message::{
 };
 pub(crate) use crate::conversation::message::{Conversation, Message, Part, Role, answers_system_note};
 pub use crate::conversation::text::LazyText;
+pub use crate::conversation::title::task_title;

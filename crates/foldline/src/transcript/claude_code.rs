@@ -73,6 +73,9 @@ impl SessionParser for ClaudeCodeLog {
             return Ok(());
         }
         let chain = self.chain_for(line);
+        if chain.recording.date.is_none() || chain.recording.project.is_none() {
+            chain.recording.set_origin(line.string("cwd"), line.string("timestamp"));
+        }
         if is_compaction {
             chain.record_compaction();
             chain.awaits_summary = true;

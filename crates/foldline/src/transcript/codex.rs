@@ -28,6 +28,7 @@ impl CodexRollout {
             return;
         }
         self.recording.id = head.string("id").unwrap_or_default().into_owned();
+        self.recording.set_origin(head.string("cwd"), head.string("timestamp"));
         let base = head.object("base_instructions").and_then(|object| object.string("text"));
         if let Some(text) = base.or_else(|| head.string("instructions")) {
             self.recording.conversation.system = vec![Part::text(text.into_owned())];
@@ -81,7 +82,10 @@ impl SessionParser for CodexRollout {
     fn parse_entry(&mut self, line: &JsonObject<'_>, _found: &mut Vec<RecordedSession>) -> Result<(), Error> {
         let kind = line.string("type");
         match (kind.as_deref(), line.object("payload")) {
-            (Some("session_meta"), Some(head)) => self.read_metadata(&head),
+            (Some("session_meta"), Some(head)) => {
+                self.read_metadata(&head);
+                self.recording.set_origin(None, line.string("timestamp"));
+            }
             (Some("turn_context"), Some(context)) => self.recording.set_model(context.string("model")),
             (Some("response_item"), Some(item)) => self.push_item(&item),
             (Some("compacted"), Some(compacted)) => self.push_compaction(&compacted),

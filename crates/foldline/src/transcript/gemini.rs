@@ -43,6 +43,7 @@ impl GeminiChat {
         if let Some(id) = head.string("sessionId") {
             self.recording.id = id.into_owned();
         }
+        self.recording.set_origin(None, head.string("startTime"));
         if head.get("messages").is_some_and(|list| list.is_array() && list.raw().len() > 2) {
             self.rewind_to(0);
             head.elements("messages").iter().for_each(|entry| self.put_entry(entry));
@@ -79,11 +80,14 @@ impl SessionParser for GeminiChat {
     }
 
     fn metadata_fields(&self) -> &'static [&'static str] {
-        &["sessionId"]
+        &["sessionId", "startTime"]
     }
 
-    fn parse_metadata(&mut self, _key: &str, value: JsonValue<'_>) {
-        self.recording.id = value.string().unwrap_or_default().into_owned();
+    fn parse_metadata(&mut self, key: &str, value: JsonValue<'_>) {
+        match key {
+            "startTime" => self.recording.set_origin(None, value.string()),
+            _ => self.recording.id = value.string().unwrap_or_default().into_owned(),
+        }
     }
 
     fn finish(mut self: Box<Self>, found: &mut Vec<RecordedSession>) {

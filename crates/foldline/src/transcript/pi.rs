@@ -42,6 +42,7 @@ impl SessionParser for PiSessionTree {
         if kind == "session" {
             self.recording.id = line.string("id").unwrap_or_default().into_owned();
             self.recording.set_model(line.string("modelId"));
+            self.recording.set_origin(line.string("cwd"), line.string("timestamp"));
             return Ok(());
         }
         let recorded = line.object("message");

@@ -17,6 +17,10 @@ pub struct RecordedSession {
     pub source: String,
     /// The format that it was read from.
     pub format: LogFormat,
+    /// The name of the folder in which the agent worked, if the recording states it.
+    pub project: Option<String>,
+    /// The day of its first entry, as YYYY-MM-DD, if the recording states it.
+    pub date: Option<String>,
     /// The parent session, if this is the conversation of a sub-agent.
     pub parent: Option<String>,
     /// The messages of the whole session. Where the agent compacted its context, the messages before
@@ -44,10 +48,29 @@ impl RecordedSession {
             id: String::new(),
             source: String::new(),
             format,
+            project: None,
+            date: None,
             parent: None,
             conversation: Conversation::default(),
             compactions: 0,
             omitted_messages: 0,
+        }
+    }
+
+    /// Sets the project and the day from the working folder and the time of an entry, unless they are known.
+    pub(super) fn set_origin(&mut self, folder: Option<Cow<'_, str>>, time: Option<Cow<'_, str>>) {
+        if self.project.is_none() {
+            let name =
+                folder.and_then(|path| path.rsplit(['/', '\\']).find(|name| !name.is_empty()).map(str::to_owned));
+            self.project = name;
+        }
+        let is_day = |day: &&str| {
+            day.bytes()
+                .enumerate()
+                .all(|(at, byte)| if matches!(at, 4 | 7) { byte == b'-' } else { byte.is_ascii_digit() })
+        };
+        if self.date.is_none() {
+            self.date = time.and_then(|time| time.get(..10).filter(is_day).map(str::to_owned));
         }
     }
 
@@ -86,3 +109,19 @@ impl fmt::Display for LineError {
 }
 
 impl std::error::Error for LineError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origin_is_the_folder_and_the_first_day() {
+        let mut recording = RecordedSession::new(LogFormat::ClaudeCode);
+        recording.set_origin(Some("".into()), Some("yesterday, about noon".into()));
+        assert_eq!((&recording.project, &recording.date), (&None, &None));
+        recording.set_origin(Some("/work/importer/".into()), Some("2026-11-02T09:30:00Z".into()));
+        recording.set_origin(Some("C:\\other".into()), Some("2026-11-03T09:30:00Z".into()));
+        assert_eq!(recording.project.as_deref(), Some("importer"));
+        assert_eq!(recording.date.as_deref(), Some("2026-11-02"));
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use foldline::conversation::ToolDefinition;
+use foldline::conversation::{ToolDefinition, task_title};
 use foldline::engine::Crease;
 use foldline::tokens::Tokens;
 use foldline::wire::Request;
@@ -13,9 +13,6 @@ use crate::activity::sent_body::BodyFingerprint;
 use crate::activity::{FoldRecord, ToolWeight, WindowParts};
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
-
-/// Maximum characters of a title.
-const MAX_TITLE_CHARS: usize = 100;
 
 /// Facts about a request.
 #[derive(Clone, Debug)]
@@ -85,7 +82,7 @@ impl RequestFacts {
             crease.is_some() || from_scratch || known.is_new || applied.has_ingest_folds(known.messages);
         Self {
             session,
-            title: if known.is_new { title(messages) } else { None },
+            title: if known.is_new { task_title(messages) } else { None },
             prefixes: prefixes.clone(),
             crease: crease.cloned(),
             newest_crease: applied.creases().last().map(|crease| crease.request_point),
@@ -104,32 +101,6 @@ impl RequestFacts {
     pub(crate) fn has_crease_after(&self, messages: usize) -> bool {
         self.crease.is_some() || self.newest_crease.is_some_and(|point| point > messages)
     }
-}
-
-/// Returns the first words of the task.
-fn title(messages: &[Message<'_>]) -> Option<String> {
-    let texts = messages.iter().filter(|message| message.role == Role::User).flat_map(|message| &message.parts);
-    let texts = texts.filter_map(|part| if let Part::Text { text } = part { Some(text.as_str()) } else { None });
-    // Clients put reminders in tags before the words of the user.
-    let is_words = |line: &&str| !line.is_empty() && !line.starts_with('<');
-    let words =
-        texts.take(8).find_map(|text| without_tags(text).lines().map(str::trim).find(is_words).map(str::to_owned))?;
-    let mut title: String = words.chars().take(MAX_TITLE_CHARS).collect();
-    if words.chars().count() > MAX_TITLE_CHARS {
-        title.push('\u{2026}');
-    }
-    Some(title)
-}
-
-/// Returns the text without leading blocks in tags.
-fn without_tags(text: &str) -> &str {
-    let mut rest = text.trim_start();
-    while let Some(tag) = rest.strip_prefix('<').and_then(|tag| tag.split_once('>')).map(|(name, _)| name) {
-        let name = tag.split_whitespace().next().unwrap_or_default();
-        let Some((_, after)) = rest.split_once(&format!("</{name}>")) else { break };
-        rest = after.trim_start();
-    }
-    rest
 }
 
 /// Returns the calls of each tool in messages that are new.
@@ -208,15 +179,6 @@ fn fold_records(applied: &FoldedRequest) -> Vec<FoldRecord> {
 mod tests {
     use super::*;
     use foldline::wire::Format;
-
-    #[test]
-    fn title_is_what_the_user_wrote() {
-        let body = r#"{"messages":[{"role":"user","content":[
-            {"type":"text","text":"<system-reminder>\nnever shown\n</system-reminder>"},
-            {"type":"text","text":"<context a=\"1\">x</context>\n\n  Fix the importer.\nIt loses rows."}]}]}"#;
-        let request = Request::parse(Format::Anthropic, body.as_bytes()).unwrap();
-        assert_eq!(title(&request.conversation().messages).unwrap(), "Fix the importer.");
-    }
 
     #[test]
     fn only_new_calls_are_counted() {
