@@ -339,6 +339,16 @@ pub(crate) const OLLAMA_NUM_CTX: Setting = Setting::new(
 )
 .default_note("the client's, or the server's");
 
+pub(crate) const CACHE_DIAGNOSTICS: Setting = Setting::new(
+    "cache-diagnostics",
+    "FOLDLINE_CACHE_DIAGNOSTICS",
+    Proxy,
+    Count,
+    "Request the cache diagnostics of the provider (Anthropic Messages, OpenAI Responses) for one of so many requests, and \
+     show its verdict; 0: never",
+)
+.default("0");
+
 pub(crate) const UNFOLD: Setting = Setting::new(
     "unfold",
     "FOLDLINE_UNFOLD",
@@ -513,6 +523,7 @@ const OTHER_SETTINGS: &[&Setting] = &[
     &POLICY,
     &WINDOW,
     &OLLAMA_NUM_CTX,
+    &CACHE_DIAGNOSTICS,
     &UNFOLD,
     &THREADS,
     &SUMMARIZE,

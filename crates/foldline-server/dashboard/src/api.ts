@@ -110,6 +110,8 @@ export interface RequestItem {
   unfolds: number;
   break: BreakCause | null;
   crease: Crease | null;
+  /** What the provider reports about its cache, where it was asked. */
+  provider_verdict: { is_kept: boolean; reason: string | null } | null;
 }
 
 export interface Fold {

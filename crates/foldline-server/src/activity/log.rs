@@ -120,6 +120,8 @@ pub(crate) struct LiveSession {
     pub(crate) tools_hash: u64,
     /// Dollars of summaries that were recorded, in billionths.
     pub(crate) summary_nanos: i64,
+    /// Id of the response.
+    pub(crate) response_id: Option<String>,
 }
 
 impl LiveSession {
@@ -204,6 +206,12 @@ impl ActivityLog {
     pub(crate) fn known_session(&self, name: &str) -> Option<(usize, u64)> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.get(name).map(|session| (session.messages, session.tools_hash))
+    }
+
+    /// Returns the id of the last response of a session, if this process received it from this model.
+    pub(crate) fn previous_response(&self, session: &str, model: &str) -> Option<String> {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.get(session).filter(|session| session.model == model).and_then(|session| session.response_id.clone())
     }
 
     /// Calls `show` with the summary, after reading everything that is in the journal. Blocks while it reads.

@@ -28,7 +28,9 @@ pub(crate) mod totals;
 
 pub use cache_break::BreakCause;
 pub use log::{ActivityLog, ActivityLogs};
-pub use record::{CreaseRecord, FoldRecord, RequestActivity, ToolWeight, UnfoldRecord, UnlistedCounts, WindowParts};
+pub use record::{
+    CreaseRecord, FoldRecord, ProviderVerdict, RequestActivity, ToolWeight, UnfoldRecord, UnlistedCounts, WindowParts,
+};
 pub use summary::{ActivitySummary, FoldEntry, SessionEntry, ToolEntry};
 pub use totals::{ActivityTotals, NanoDollars};
 

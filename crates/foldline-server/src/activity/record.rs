@@ -78,9 +78,20 @@ pub struct RequestActivity {
     /// Contents of the window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowParts>,
+    /// The provider's own verdict on its cache, if it was requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_verdict: Option<ProviderVerdict>,
     /// Folds and unfolds that are not in the lists; none in the journal.
     #[serde(skip_serializing_if = "UnlistedCounts::is_zero")]
     pub unlisted: UnlistedCounts,
+}
+
+/// What a provider reports about its cache, compared with the previous request of the session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProviderVerdict {
+    /// The reason why the cached prefix was not used; none if it was kept.
+    pub miss_reason: Option<String>,
 }
 
 /// Numbers of folds and unfolds whose descriptions are kept elsewhere.
@@ -285,6 +296,9 @@ impl RequestActivity {
             "unfolds": totals.unfolds,
             "break": self.cache_break.map(BreakCause::name),
             "crease": crease,
+            "provider_verdict": self.provider_verdict.as_ref().map(|verdict| {
+                json!({ "is_kept": verdict.miss_reason.is_none(), "reason": verdict.miss_reason })
+            }),
         })
     }
 
@@ -297,6 +311,7 @@ impl RequestActivity {
             client: self.client.clone(),
             model: self.model.clone(),
             crease: self.crease.clone(),
+            provider_verdict: self.provider_verdict.clone(),
             folds: Vec::new(),
             unfolds: Vec::new(),
             tools: Vec::new(),

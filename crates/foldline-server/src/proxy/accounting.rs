@@ -6,13 +6,15 @@ use std::time::Duration;
 use foldline::Handle;
 use foldline::engine::{Crease, Trigger};
 use foldline::tokens::Tokens;
-use foldline::wire::Usage;
+use foldline::wire::{CacheVerdict, Usage};
 use foldline_archive::RequestRecord;
 
 use crate::activity::bill::{BillFacts, CreaseFacts, RequestBill};
 use crate::activity::cache_break::CacheFacts;
 use crate::activity::log::LiveSession;
-use crate::activity::{BreakCause, CreaseRecord, NanoDollars, RequestActivity, UnfoldRecord, now_millis};
+use crate::activity::{
+    BreakCause, CreaseRecord, NanoDollars, ProviderVerdict, RequestActivity, UnfoldRecord, now_millis,
+};
 use crate::proxy::admin::metrics::{Guarantee, ProxyMetrics, TokenLabels, TokenStage};
 use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::fold::fold_events::trigger_name;
@@ -103,7 +105,8 @@ pub(crate) fn record_usage(
     let usage = reported.as_ref().and_then(|reported| reported.usage);
     let unfolded = reported.as_ref().map_or(&[][..], |reported| &reported.unfolded);
     let unfolded_count = unfolded.len() as u64;
-    record_activity(state, prepared, response, usage, unfolded);
+    let response_id = reported.as_ref().and_then(|reported| reported.response_id.clone());
+    record_activity(state, prepared, response, usage, unfolded, response_id);
     let Some((usage, rounds)) = reported.and_then(|reported| Some((reported.usage?, reported.rounds))) else {
         return;
     };
@@ -168,6 +171,7 @@ fn record_activity(
     response: ResponseFacts,
     usage: Option<Usage>,
     unfolded: &[Handle],
+    response_id: Option<String>,
 ) {
     let Some(facts) = &prepared.facts else { return };
     let (is_folding, tenant) = (prepared.job.is_folding(), &prepared.job.tenant);
@@ -191,6 +195,7 @@ fn record_activity(
         tools: facts.tools.clone(),
         calls: facts.calls.clone(),
         window: Some(facts.window),
+        provider_verdict: prepared.diagnosis.as_ref().and_then(|asked| asked.verdict.get()).map(provider_verdict),
         ..RequestActivity::default()
     };
     log.update_session(&facts.session, |live, is_new| {
@@ -210,6 +215,7 @@ fn record_activity(
             tracing::error!(session = facts.session, "a prompt changed what was sent before, without a crease");
         }
         update_live(live, prepared, usage, now, summary_nanos);
+        live.response_id = response_id;
     });
     record_metrics(&state.metrics, prepared, &record, response, is_folding);
     let bill = record.bill.unwrap_or_default();
@@ -232,6 +238,10 @@ fn record_activity(
 
 fn is_new_fold(live: &LiveSession, handle: Option<&str>) -> bool {
     handle.is_none_or(|handle| !live.handles.contains(handle))
+}
+
+fn provider_verdict(verdict: &CacheVerdict) -> ProviderVerdict {
+    ProviderVerdict { miss_reason: verdict.miss_reason.clone() }
 }
 
 fn crease_record(crease: &Crease) -> CreaseRecord {
@@ -347,6 +357,9 @@ fn record_metrics(
     }
     if let Some(cause) = record.cache_break {
         metrics.record_cache_break(cause.name());
+    }
+    if let Some(verdict) = &record.provider_verdict {
+        metrics.record_verdict(if verdict.miss_reason.is_none() { "kept" } else { "missed" });
     }
     if is_folding && response.is_overflow {
         metrics.count_violation(Guarantee::Fits);

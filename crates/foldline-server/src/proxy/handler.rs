@@ -29,6 +29,7 @@ use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamRequest;
 use crate::proxy::upstream::credentials::{ForeignKey, is_signed};
+use crate::proxy::upstream::diagnosis::request_diagnosis;
 use crate::proxy::upstream::pass_through::pass_through;
 use crate::proxy::upstream::send::{Retries, send};
 use crate::proxy::upstream::window_probe::probe_window;
@@ -112,6 +113,9 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let (body, form) = outgoing_body(prepared.as_ref(), body);
     headers::prepare_buffered_for_upstream(&mut parts.headers, form);
     let mut request = UpstreamRequest { method: parts.method, uri, headers: parts.headers, body };
+    if let Some(prepared) = &mut prepared {
+        request_diagnosis(&state, &mut request, prepared);
+    }
     let overhead = received_at.elapsed();
     if purpose == EndpointPurpose::Turn {
         record_turn(&state, format.name(), form, prepared.as_ref(), overhead);

@@ -64,6 +64,8 @@ pub struct ProxySettings {
     /// Window with which Ollama loads models, sent with every request to its own API; none if the server or the client
     /// decides. Another value than in the request before reloads the model.
     pub ollama_num_ctx: Option<Tokens>,
+    /// Requests cache diagnostics of the provider for one of so many requests; 0 for none.
+    pub cache_diagnostics: u64,
     /// Offers the unfold tool in requests that have tools.
     pub offer_unfold_tool: bool,
     /// Treatment of message threads, whose history the provider stores.
@@ -186,6 +188,7 @@ impl Default for ProxySettings {
             models: Cow::Borrowed(ModelTable::builtin()),
             window: None,
             ollama_num_ctx: None,
+            cache_diagnostics: 0,
             offer_unfold_tool: true,
             threads: ThreadMode::Refuse,
             summary_mode: SummaryMode::Off,

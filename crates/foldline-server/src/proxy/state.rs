@@ -23,6 +23,7 @@ use crate::proxy::fold::tenant_mode::TenantModes;
 use crate::proxy::fold::tenant_quota::TenantQuotas;
 use crate::proxy::settings::{ProxySettings, SummaryMode};
 use crate::proxy::upstream::client::UpstreamClient;
+use crate::proxy::upstream::diagnosis::DiagnosticsRefusals;
 use crate::proxy::upstream::models::ModelRegistry;
 use crate::proxy::upstream::unknown_paths::UnknownPaths;
 
@@ -47,6 +48,7 @@ pub(crate) struct AppState {
     /// Effects and costs of requests, per tenant.
     pub(crate) activity: ActivityLogs,
     pub(crate) answers: AnswerCache,
+    pub(crate) diagnostics_refusals: DiagnosticsRefusals,
     pub(crate) comparison: Arc<PolicyComparison>,
     pub(crate) readiness: ReadinessProbe,
     /// Time of the start, in milliseconds since 1970.
@@ -87,6 +89,7 @@ impl AppState {
             models: ModelRegistry::new(settings.models.clone(), settings.window, timeouts.learned),
             activity: ActivityLogs::default(),
             answers: AnswerCache::default(),
+            diagnostics_refusals: DiagnosticsRefusals::default(),
             comparison: Arc::new(PolicyComparison::new(settings.policy_replay.clone())),
             readiness: ReadinessProbe::default(),
             started_at: now_millis(),

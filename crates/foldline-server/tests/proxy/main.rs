@@ -5,6 +5,7 @@
 
 mod bedrock;
 mod body_budget;
+mod cache_diagnostics;
 mod connections;
 mod dashboard;
 #[cfg(feature = "postgres")]

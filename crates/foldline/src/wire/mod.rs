@@ -15,6 +15,7 @@ mod client_stream;
 pub(crate) mod compaction;
 mod compose;
 mod conversation_scan;
+pub(crate) mod diagnostics;
 pub(crate) mod dialect;
 pub(crate) mod endpoint;
 pub(crate) mod event_stream;
@@ -34,6 +35,7 @@ mod tests;
 
 pub use compose::{OutgoingRequest, ToolSpec};
 pub use conversation_scan::ConversationScan;
+pub use diagnostics::{CacheVerdict, DiagnosticsFilter, request_cache_diagnostics};
 pub use dialect::anthropic::thread_not_found_body;
 pub use dialect::row::Dialect;
 pub use endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};

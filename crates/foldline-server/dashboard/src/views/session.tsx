@@ -5,6 +5,7 @@ import { api, type Fold, type Original, type Pins, type RequestItem, type Sessio
 import { Timeline } from '../charts';
 import { BREAK_WORDS, bytes, clock, count, dollars, plural, tokens, trigger } from '../format';
 import { Empty, Figure, Pending, Scroll, View } from '../parts';
+import { hasVerdicts, verdictWords } from '../verdicts';
 import { PinList, withPin } from './pins';
 
 export function SessionView(props: {
@@ -47,6 +48,7 @@ function Detail(props: { detail: SessionDetail; now: number; onDelete: () => voi
   const [shown, setShown] = useState<Fold | null>(null);
   const it = session.totals;
   const creases = requests.filter((request) => request.crease !== null);
+  const isCertified = hasVerdicts(requests);
   return (
     <>
       <h3 class="session-title">{session.title || session.id}</h3>
@@ -88,11 +90,17 @@ function Detail(props: { detail: SessionDetail; now: number; onDelete: () => voi
                 <th scope="col" class="num">
                   new folds
                 </th>
+                {isCertified ? <th scope="col">cached prefix, says the provider</th> : null}
               </tr>
             </thead>
             <tbody>
               {creases.map((request) => (
-                <CreaseRow key={request.at} request={request} now={props.now} />
+                <CreaseRow
+                  key={request.at}
+                  request={request}
+                  verdict={isCertified ? verdictWords(requests, request) : null}
+                  now={props.now}
+                />
               ))}
             </tbody>
           </table>
@@ -187,7 +195,7 @@ function Detail(props: { detail: SessionDetail; now: number; onDelete: () => voi
   );
 }
 
-function CreaseRow(props: { request: RequestItem; now: number }) {
+function CreaseRow(props: { request: RequestItem; verdict: string | null; now: number }) {
   const { crease, at, folds } = props.request;
   if (crease === null) return null;
   return (
@@ -198,6 +206,7 @@ function CreaseRow(props: { request: RequestItem; now: number }) {
       <td class="num">{dollars(crease.price_usd)}</td>
       <td class="num">{crease.avoided_usd > 0 ? dollars(crease.avoided_usd) : '–'}</td>
       <td class="num">{count(folds)}</td>
+      {props.verdict === null ? null : <td>{props.verdict || 'not asked'}</td>}
     </tr>
   );
 }

@@ -57,6 +57,8 @@ pub(crate) struct ProxyMetrics {
     responses: Family<ResponseLabels, Counter>,
     /// Cache breaks by cause.
     cache_breaks: Family<CauseLabels, Counter>,
+    /// Cache diagnostics of providers, by verdict.
+    cache_verdicts: Family<VerdictLabels, Counter>,
     /// Violations of guarantees.
     violations: Family<GuaranteeLabels, Counter>,
     /// Folds by the pass that proposed them.
@@ -185,6 +187,12 @@ struct CauseLabels {
     cause: &'static str,
 }
 
+/// The cause of a cache break.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VerdictLabels {
+    verdict: &'static str,
+}
+
 /// A guarantee.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct GuaranteeLabels {
@@ -277,6 +285,7 @@ impl ProxyMetrics {
                 .add("cold_avoided_usd", "Dollars of rewriting avoided by creases on a cold cache"),
             responses: catalog.add("responses", "Responses by dialect and class of status"),
             cache_breaks: catalog.add("cache_breaks", "Cache breaks by cause"),
+            cache_verdicts: catalog.add("cache_verdicts", "Cache diagnostics of providers; verdict is kept or missed"),
             violations: catalog.add("violations", "Violations of guarantees"),
             folds: catalog.add("folds", "Folds by pass"),
             creases: catalog.add("creases", "Creases by trigger: over_budget, profitable or cold_cache"),
@@ -324,6 +333,9 @@ impl ProxyMetrics {
         }
         for cause in BreakCause::ALL {
             let _ = self.cache_breaks.get_or_create(&CauseLabels { cause: cause.name() });
+        }
+        for verdict in ["kept", "missed"] {
+            let _ = self.cache_verdicts.get_or_create(&VerdictLabels { verdict });
         }
         for trigger in ["over_budget", "profitable", "cold_cache"] {
             let _ = self.creases.get_or_create(&TriggerLabels { trigger });
@@ -393,6 +405,11 @@ impl ProxyMetrics {
     /// Counts a violation of a guarantee.
     pub(crate) fn count_violation(&self, guarantee: Guarantee) {
         self.violations.get_or_create(&GuaranteeLabels { guarantee: guarantee.name() }).inc();
+    }
+
+    /// Counts the verdict of a provider on its cache.
+    pub(crate) fn record_verdict(&self, verdict: &'static str) {
+        self.cache_verdicts.get_or_create(&VerdictLabels { verdict }).inc();
     }
 
     /// Counts a cache break.

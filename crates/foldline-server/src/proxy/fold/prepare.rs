@@ -446,6 +446,7 @@ impl FoldInputs<'_> {
             tight: None,
             facts: None,
             is_refused_thread: false,
+            diagnosis: None,
             passthrough: self.request.stored_history(),
             stored: session.continued.clone().unwrap_or_else(|| stored.clone()),
         }

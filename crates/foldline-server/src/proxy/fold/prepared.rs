@@ -15,6 +15,7 @@ use crate::proxy::fold::request_facts::RequestFacts;
 use crate::proxy::fold::session_facts::SessionFacts;
 use crate::proxy::fold::summary_job::SummaryJob;
 use crate::proxy::state::AppState;
+use crate::proxy::upstream::diagnosis::CacheDiagnosis;
 use crate::proxy::upstream::models::UpstreamModel;
 
 /// A request that is ready to be sent.
@@ -58,6 +59,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) facts: Option<Arc<RequestFacts>>,
     /// True if it continues a message thread and must not be sent: the client then sends its whole history.
     pub(crate) is_refused_thread: bool,
+    /// The cache diagnosis that was requested.
+    pub(crate) diagnosis: Option<CacheDiagnosis>,
     /// The field because of which it is not folded: the provider stores the history.
     pub(crate) passthrough: Option<&'static str>,
 }
@@ -81,7 +84,8 @@ impl PreparedRequest {
     /// Returns the request without its bodies, which can be large, for the time after it was sent.
     pub(crate) fn without_bodies(self) -> Self {
         let job = Arc::new(FoldJob { body: Bytes::new(), ..FoldJob::clone(&self.job) });
-        Self { job, body: None, unfolded_body: Bytes::new(), ..self }
+        let diagnosis = self.diagnosis.map(|asked| CacheDiagnosis { plain_body: Bytes::new(), ..asked });
+        Self { job, body: None, unfolded_body: Bytes::new(), diagnosis, ..self }
     }
 }
 

@@ -55,6 +55,8 @@ struct UnfoldRounds {
     recorded: bool,
     /// Originals that the model has received.
     unfolded: Vec<Handle>,
+    /// Id of the last round.
+    response_id: Option<String>,
     /// Retry budget of the current round.
     retries: RetryBudget,
 }
@@ -148,6 +150,7 @@ impl UnfoldRounds {
             served_calls: 0,
             recorded: false,
             unfolded: Vec::new(),
+            response_id: None,
         }
     }
 
@@ -329,8 +332,13 @@ impl UnfoldRounds {
         match prepare(&self.state, &job, None).await {
             Some(prepared) => self.prepared = prepared,
             None => {
-                self.prepared =
-                    PreparedRequest { body: None, unfolded_body: job.body.clone(), job, ..self.prepared.clone() }
+                self.prepared = PreparedRequest {
+                    body: None,
+                    unfolded_body: job.body.clone(),
+                    job,
+                    diagnosis: None,
+                    ..self.prepared.clone()
+                }
             }
         }
         let body = self.prepared.body.clone();
@@ -403,6 +411,7 @@ impl UnfoldRounds {
         if std::mem::replace(&mut self.recorded, true) {
             return;
         }
+        self.response_id = response_id.map(str::to_owned);
         let stored_id = response_id.filter(|_| self.prepared.reported_id == ReportedId::Last).map(str::to_owned);
         let is_mixed = mixed.is_some();
         if let Some(mixed) = mixed {
@@ -446,7 +455,7 @@ impl UnfoldRounds {
 
     fn finished(&self, usage: Option<Usage>) -> MaybeUsage {
         let rounds = if self.hidden_rounds.is_empty() { RoundCount::One } else { RoundCount::Several };
-        Some(ResponseUsage { usage, rounds, unfolded: self.unfolded.clone() })
+        Some(ResponseUsage { usage, rounds, unfolded: self.unfolded.clone(), response_id: self.response_id.clone() })
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod backoff;
 pub(crate) mod client;
 pub(crate) mod connector;
 pub(crate) mod credentials;
+pub(crate) mod diagnosis;
 pub(crate) mod learned_window;
 pub(crate) mod models;
 pub(crate) mod outbound;

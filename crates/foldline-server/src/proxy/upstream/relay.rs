@@ -25,6 +25,8 @@ pub(crate) struct ResponseUsage {
     pub(crate) rounds: RoundCount,
     /// Originals that the model requested and received.
     pub(crate) unfolded: Vec<Handle>,
+    /// Id of the response.
+    pub(crate) response_id: Option<String>,
 }
 
 /// The number of rounds of a response. The usage of several rounds cannot be compared with the one prompt that was
@@ -37,7 +39,8 @@ pub(crate) enum RoundCount {
 
 impl From<Response<'_>> for ResponseUsage {
     fn from(response: Response<'_>) -> Self {
-        Self { usage: response.usage, rounds: RoundCount::One, unfolded: Vec::new() }
+        let response_id = response.id.map(|id| id.into_owned());
+        Self { usage: response.usage, rounds: RoundCount::One, unfolded: Vec::new(), response_id }
     }
 }
 

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldline::wire::{ContextOverflow, Format, RequestRejection, StreamEvent, StreamReader};
+use foldline::wire::{ContextOverflow, DiagnosticsFilter, Format, RequestRejection, StreamEvent, StreamReader};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
@@ -15,6 +15,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue}
 use hyper::http::response::Parts;
 
 use crate::proxy::downstream::body_budget::{BodyBudget, BodyBuffer};
+use crate::proxy::upstream::diagnosis::VerdictSlot;
 
 /// Maximum time that a stream is held before its head is sent to the client: a prompt is refused quickly, while a model
 /// may think for minutes.
@@ -52,9 +53,9 @@ pub(crate) enum RemainingBody {
     /// Nothing.
     Complete,
     /// The rest of a stream of events.
-    Events(Incoming),
+    Events(ResponseBody),
     /// The rest of something else, which is not read.
-    Opaque(Incoming),
+    Opaque(ResponseBody),
     /// The body broke off, for this reason.
     Failed(String),
 }
@@ -69,8 +70,13 @@ impl ResponseHead {
         hold: bool,
         idle: Duration,
         budget: &BodyBudget,
+        diagnosis: Option<VerdictSlot>,
     ) -> Self {
-        let (parts, rest) = response.into_parts();
+        let (mut parts, incoming) = response.into_parts();
+        if diagnosis.is_some() {
+            parts.headers.remove(CONTENT_LENGTH);
+        }
+        let rest = ResponseBody { incoming, diagnosis: None };
         let is_identity = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
         let encoded = parts.headers.get(CONTENT_ENCODING).is_some_and(|value| !is_identity(value));
         let is_stream = has_stream_type(&parts);
@@ -80,6 +86,9 @@ impl ResponseHead {
         if encoded {
             return Self { remaining: RemainingBody::Opaque(rest), ..head };
         }
+        let diagnosis = diagnosis.map(|verdict| (DiagnosticsFilter::new(format), verdict));
+        let (in_stream, diagnosis_of_body) = if is_stream { (diagnosis, None) } else { (None, diagnosis) };
+        let rest = ResponseBody { diagnosis: in_stream, ..rest };
         let mut body = StartedBody { first: None, rest };
         if may_be_array {
             match body.read_first(idle).await {
@@ -92,7 +101,14 @@ impl ResponseHead {
             true => {
                 Self { chunks: body.first.into_iter().collect(), remaining: RemainingBody::Events(body.rest), ..head }
             }
-            false => head.read_body(body, idle, budget).await,
+            false => {
+                let mut head = head.read_body(body, idle, budget).await;
+                if let (Some((mut filter, verdict)), RemainingBody::Complete) = (diagnosis_of_body, &head.remaining) {
+                    head.chunks = head.chunks.iter().map(|body| filter.filter_body(body).into_owned().into()).collect();
+                    record_verdict(&filter, &verdict);
+                }
+                head
+            }
         }
     }
 
@@ -181,7 +197,7 @@ fn overflow_of(refusal: RequestRejection) -> Option<ContextOverflow> {
 /// A body whose first chunk may have been read.
 struct StartedBody {
     first: Option<Bytes>,
-    rest: Incoming,
+    rest: ResponseBody,
 }
 
 impl StartedBody {
@@ -199,18 +215,44 @@ impl StartedBody {
     }
 }
 
+/// A body as it arrives, without a diagnosis that the proxy requested.
+pub(crate) struct ResponseBody {
+    incoming: Incoming,
+    diagnosis: Option<(DiagnosticsFilter, VerdictSlot)>,
+}
+
+fn record_verdict(filter: &DiagnosticsFilter, slot: &VerdictSlot) {
+    if let Some(verdict) = filter.verdict() {
+        // The first one counts.
+        let _ = slot.set(verdict.clone());
+    }
+}
+
 /// Returns the next chunk of a body; none at its end.
-pub(crate) async fn next_chunk(body: &mut Incoming, idle: Duration) -> Result<Option<Bytes>, String> {
+pub(crate) async fn next_chunk(body: &mut ResponseBody, idle: Duration) -> Result<Option<Bytes>, String> {
     loop {
-        let frame = tokio::time::timeout(idle, body.frame()).await;
+        let frame = tokio::time::timeout(idle, body.incoming.frame()).await;
         let frame = frame.map_err(|_| format!("no data for {} s", idle.as_secs()))?;
-        match frame {
-            None => return Ok(None),
+        let chunk = match frame {
+            None => {
+                let held = body.diagnosis.take().map(|(mut filter, slot)| {
+                    let held = filter.finish();
+                    record_verdict(&filter, &slot);
+                    held
+                });
+                return Ok(held.filter(|held| !held.is_empty()).map(Bytes::from));
+            }
             Some(Err(error)) => return Err(error.to_string()),
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                Ok(data) if !data.is_empty() => data,
                 _ => continue,
             },
+        };
+        let Some((filter, slot)) = &mut body.diagnosis else { return Ok(Some(chunk)) };
+        let filtered = filter.filter_chunk(&chunk);
+        record_verdict(filter, slot);
+        if !filtered.is_empty() {
+            return Ok(Some(filtered.into()));
         }
     }
 }

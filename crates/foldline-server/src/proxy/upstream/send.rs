@@ -42,9 +42,14 @@ pub(crate) async fn send(
     let may_refold = prepared.as_ref().is_some_and(|prepared| prepared.job.is_folding());
     let (mut refolds, idle) = (0, state.settings.timeouts.idle);
     let kind = if request.requests_stream() { ResponseKind::Stream } else { ResponseKind::Typed };
+    let mut is_diagnosis_refused = false;
     let result = loop {
+        let verdict = prepared.as_ref().and_then(|it| it.diagnosis.as_ref()).map(|asked| asked.verdict.clone());
         let result = match state.client.send(request).await {
-            Ok(response) => Ok(ResponseHead::read(response, format, kind, may_refold, idle, &state.body_budget).await),
+            Ok(response) => {
+                let budget = &state.body_budget;
+                Ok(ResponseHead::read(response, format, kind, may_refold, idle, budget, verdict).await)
+            }
             Err(error) => Err(error),
         };
         let overflow = result.as_ref().ok().and_then(|head| head.overflow);
@@ -60,11 +65,24 @@ pub(crate) async fn send(
                 continue;
             }
         }
+        if let (Ok(head), Some(prepared)) = (&result, prepared.as_deref_mut())
+            && overflow.is_none()
+            && [StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY].contains(&head.parts.status)
+            && let Some(asked) = prepared.diagnosis.take()
+        {
+            // The refusal may be about something else, but the client did not send the field.
+            request.body = asked.plain_body;
+            is_diagnosis_refused = true;
+            continue;
+        }
         match retries.next_wait(&result) {
             Some(wait) => tokio::time::sleep(wait).await,
             None => break result,
         }
     };
+    if is_diagnosis_refused && result.as_ref().is_ok_and(|head| head.parts.status.is_success()) {
+        state.diagnostics_refusals.add(format.dialect().family.name);
+    }
     if let (Ok(head), Some(prepared)) = (&result, prepared) {
         accept(prepared, head).await;
         wait_for_sync(state, prepared).await;

@@ -1,6 +1,7 @@
 //! A row of the table of dialects: everything that distinguishes a dialect from the others.
 
 use crate::wire::compose::ComposeSyntax;
+use crate::wire::diagnostics::DiagnosticsSyntax;
 use crate::wire::endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};
 use crate::wire::format::Format;
 use crate::wire::intercept::syntax::InterceptSyntax;
@@ -54,6 +55,8 @@ pub struct Dialect {
     pub(crate) messages: MessageSyntax,
     pub(crate) errors: ErrorSyntax,
     pub(crate) rules: DialectRules,
+    /// The fields of cache diagnostics; `None` if the API has none.
+    pub(crate) diagnostics: Option<DiagnosticsSyntax>,
 }
 
 /// Distinctive features of a dialect's bodies, for detection.

@@ -8,6 +8,7 @@ mod response;
 mod rules;
 mod usage;
 
+use crate::wire::diagnostics::DiagnosticsSyntax;
 use crate::wire::dialect::converse::model_method;
 use crate::wire::dialect::row::{Dialect, DialectMarks, ErrorSyntax};
 use crate::wire::endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose, has_versioned_end};
@@ -48,6 +49,13 @@ pub(crate) static DIALECT: Dialect = Dialect {
     messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
+    diagnostics: Some(DiagnosticsSyntax {
+        path_end: "/messages",
+        request_field: "diagnostics",
+        id_field: "previous_message_id",
+        response_field: "diagnostics",
+        event_field: "message",
+    }),
 };
 
 static FAMILY: ApiFamily = ApiFamily {

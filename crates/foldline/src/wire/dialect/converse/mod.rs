@@ -45,6 +45,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
+    diagnostics: None,
 };
 
 pub(crate) static FAMILY: ApiFamily = ApiFamily {

@@ -47,6 +47,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
+    diagnostics: None,
 };
 
 static FAMILY: ApiFamily = ApiFamily {

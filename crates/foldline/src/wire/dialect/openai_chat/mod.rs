@@ -46,6 +46,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
+    diagnostics: None,
 };
 
 /// Returns the facts in `..chat/completions`. A path of Azure names its deployment, which clients name like its model.

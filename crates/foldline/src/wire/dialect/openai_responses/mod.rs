@@ -9,6 +9,7 @@ mod response;
 mod rules;
 mod usage;
 
+use crate::wire::diagnostics::DiagnosticsSyntax;
 use crate::wire::dialect::openai::{ERRORS, FAMILY};
 use crate::wire::dialect::row::{Dialect, DialectMarks};
 use crate::wire::endpoint::{ConversationEndpoint, EndpointPurpose, has_versioned_end};
@@ -52,6 +53,13 @@ pub(crate) static DIALECT: Dialect = Dialect {
     messages: messages::MESSAGES,
     errors: ERRORS,
     rules: rules::RULES,
+    diagnostics: Some(DiagnosticsSyntax {
+        path_end: "/responses",
+        request_field: "prompt_cache_options",
+        id_field: "comparison_response_id",
+        response_field: "prompt_cache_diagnostics",
+        event_field: "response",
+    }),
 };
 
 /// Types of items that have no role.
