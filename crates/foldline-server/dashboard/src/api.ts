@@ -190,7 +190,11 @@ export interface Health {
   version: string;
   uptime_seconds: number;
   overhead: { p50_ms: number | null; p99_ms: number | null; requests: number };
-  archive: { bytes: number; originals: number; oldest_at: number | null } | null;
+  /** None without an archive. A large one is counted in the background. */
+  archive:
+    | { is_counted: true; bytes: number; originals: number; oldest_at: number | null }
+    | { is_counted: false }
+    | null;
   windows: {
     model: string;
     upstream: string;

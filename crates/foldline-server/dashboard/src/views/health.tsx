@@ -30,13 +30,17 @@ export function HealthView(props: { health: Health; now: number }) {
         />
         <Figure
           name="archive"
-          value={it.archive === null ? 'none' : bytes(it.archive.bytes)}
+          value={it.archive === null ? 'none' : it.archive.is_counted ? bytes(it.archive.bytes) : '\u2013'}
           note={
             it.archive === null
               ? 'originals are not stored; folds cannot be undone'
-              : `${plural(it.archive.originals, 'original')}${
-                  it.archive.oldest_at === null ? '' : `, oldest ${duration((props.now - it.archive.oldest_at) / 1000)}`
-                }`
+              : !it.archive.is_counted
+                ? 'its originals are being counted'
+                : `${plural(it.archive.originals, 'original')}${
+                    it.archive.oldest_at === null
+                      ? ''
+                      : `, oldest ${duration((props.now - it.archive.oldest_at) / 1000)}`
+                  }`
           }
         />
         <Figure name="version" value={it.version} note={`running for ${duration(it.uptime_seconds)}`} />

@@ -90,7 +90,7 @@ function Detail(props: { detail: SessionDetail; now: number; onDelete: () => voi
                 <th scope="col" class="num">
                   new folds
                 </th>
-                {isCertified ? <th scope="col">cached prefix, says the provider</th> : null}
+                {isCertified ? <th scope="col">provider's verdict on its cached prefix</th> : null}
               </tr>
             </thead>
             <tbody>

@@ -3,7 +3,7 @@
 //! Answers are written two at a time. As long as that takes less than a fifth of the time, every answer is new. Beyond
 //! it, an answer to the same query of the same tenant is given again for up to a second.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const BUSY_WINDOW: Duration = Duration::from_secs(1);
 const MAX_BUSY_TIME: Duration = Duration::from_millis(200);
 /// Age up to which an answer is given again under load.
 const MAX_ANSWER_AGE: Duration = Duration::from_secs(1);
-/// An answer that took longer than this is given again for so many times as long as it took, up to a minute.
+/// An answer that took longer than this is given again for this multiple of that time, up to a minute.
 const SLOW_ANSWER_TIME: Duration = Duration::from_millis(20);
 const SLOW_ANSWER_FACTOR: u32 = 50;
 const MAX_SLOW_ANSWER_AGE: Duration = Duration::from_secs(60);
@@ -40,6 +40,8 @@ pub(crate) type AnswerKey = (TenantKey, String);
 #[derive(Debug, Default)]
 struct RecentAnswers {
     by_key: HashMap<AnswerKey, RecentAnswer>,
+    /// Slow answers that are being written.
+    slow: HashSet<AnswerKey>,
     bytes: usize,
     window_begin: Option<Instant>,
     busy: Duration,
@@ -69,14 +71,23 @@ impl AnswerCache {
         answer.map(|answer| answer.text.clone())
     }
 
-    /// Returns an answer that took long to write and is not old in proportion to that.
-    pub(crate) fn reuse_slow(&self, key: &AnswerKey) -> Option<Bytes> {
+    /// Returns the last answer if it took long to write, and true if it is not old in proportion to that.
+    pub(crate) fn reuse_slow(&self, key: &AnswerKey) -> Option<(Bytes, bool)> {
         let answers = self.lock();
-        let answer = answers.by_key.get(key).filter(|answer| {
-            let max_age = (answer.took * SLOW_ANSWER_FACTOR).min(MAX_SLOW_ANSWER_AGE);
-            answer.took > SLOW_ANSWER_TIME && answer.at.elapsed() < max_age
-        });
-        answer.map(|answer| answer.text.clone())
+        let answer = answers.by_key.get(key).filter(|answer| answer.took > SLOW_ANSWER_TIME)?;
+        let max_age = (answer.took * SLOW_ANSWER_FACTOR).min(MAX_SLOW_ANSWER_AGE);
+        Some((answer.text.clone(), answer.at.elapsed() < max_age))
+    }
+
+    /// Returns true if the caller shall write a slow answer: it is the only one then, until it calls
+    /// [`end_slow`](Self::end_slow).
+    pub(crate) fn begin_slow(&self, key: &AnswerKey) -> bool {
+        self.lock().slow.insert(key.clone())
+    }
+
+    /// Notes that a slow answer was written, or failed.
+    pub(crate) fn end_slow(&self, key: &AnswerKey) {
+        self.lock().slow.remove(key);
     }
 
     /// Returns the permits for writing answers.
@@ -167,7 +178,11 @@ mod tests {
         let cache = AnswerCache::default();
         cache.store(key(1, "fast"), Bytes::new(), Duration::from_millis(2));
         cache.store(key(1, "slow"), Bytes::new(), Duration::from_secs(2));
-        assert!(cache.reuse_slow(&key(1, "fast")).is_none() && cache.reuse_slow(&key(1, "slow")).is_some());
+        assert!(cache.reuse_slow(&key(1, "fast")).is_none());
+        assert!(cache.reuse_slow(&key(1, "slow")).is_some_and(|(_, is_fresh)| is_fresh));
+        assert!(cache.begin_slow(&key(1, "slow")) && !cache.begin_slow(&key(1, "slow")));
+        cache.end_slow(&key(1, "slow"));
+        assert!(cache.begin_slow(&key(1, "slow")));
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod respond;
 mod stream;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -28,6 +28,8 @@ use crate::proxy::state::AppState;
 
 /// Maximum rows of a response.
 const MAX_LIMIT: usize = 10_000;
+/// Longest wait of an answer for the count of an archive.
+const MAX_COUNT_WAIT: Duration = Duration::from_millis(50);
 /// Bytes of an original that are shown.
 const MAX_SHOWN_BYTES: usize = 1 << 20;
 
@@ -167,24 +169,34 @@ async fn health(State(state): SharedState, parts: Parts) -> ApiResult {
     let view = TenantView::identify(&state, &parts)?;
     let facts = ProxyFacts::new(&state, &view.tenant);
     let windows = answers::learned_windows(&state, &view.tenant);
-    let archive = archive_facts(&state, &view).await?;
+    let archive = archive_facts(&state, &view).await;
     let show = move |summary: &ActivitySummary, _| Ok(answers::health(summary, &facts, archive, windows).to_string());
     Ok(json_text_response(view.answer(&state, &parts, show).await?))
 }
 
-/// Returns the facts about the tenant's part of the archive. Counting a large archive takes long, so that is not done at
-/// every look.
-async fn archive_facts(state: &AppState, view: &TenantView) -> Result<Value, ApiFailure> {
+/// Returns the facts about the tenant's part of the archive; null if there is none. Counting a large archive takes long: it
+/// is done in the background, and meanwhile the last facts are returned, or that there are none yet.
+async fn archive_facts(state: &Arc<AppState>, view: &TenantView) -> Value {
+    let Some(archive) = view.tenant.archive.clone() else { return Value::Null };
     let key = (view.tenant.key, "archive facts".to_owned());
-    if let Some(facts) = state.answers.reuse_slow(&key).and_then(|text| serde_json::from_slice(&text).ok()) {
-        return Ok(facts);
+    let known = state.answers.reuse_slow(&key);
+    let parse = |text: &[u8]| serde_json::from_slice(text).unwrap_or(Value::Null);
+    if let Some((text, true)) = &known {
+        return parse(text);
     }
-    let (begin, archive) = (Instant::now(), view.tenant.archive.clone());
-    let counted = tokio::task::spawn_blocking(move || answers::archive_facts(archive.as_ref())).await;
-    let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be read");
-    let facts = counted.map_err(failed)?;
-    state.answers.store(key, facts.to_string().into(), begin.elapsed());
-    Ok(facts)
+    let mut counted = None;
+    if state.answers.begin_slow(&key) {
+        let (shared, begin) = (state.clone(), Instant::now());
+        let counting = tokio::task::spawn_blocking(move || {
+            let facts = answers::archive_facts(&archive);
+            shared.answers.store(key.clone(), facts.to_string().into(), begin.elapsed());
+            shared.answers.end_slow(&key);
+            facts
+        });
+        counted = tokio::time::timeout(MAX_COUNT_WAIT, counting).await.ok().and_then(Result::ok);
+    }
+    let uncounted = || known.map_or_else(|| json!({ "is_counted": false }), |(text, _)| parse(&text));
+    counted.unwrap_or_else(uncounted)
 }
 
 async fn original(State(state): SharedState, Path(handle): Path<String>, parts: Parts) -> ApiResult {
