@@ -18,9 +18,9 @@ use crate::environment;
 use crate::settings::layers::{SettingLayers, SettingValues, UpstreamTable};
 use crate::settings::table::{
     ALLOW_HOST, ALLOW_ORIGIN, CA_CERT, CACHE_DIAGNOSTICS, CLIENT_CERT, CLIENT_KEY, GATEWAY, IDLE_TIMEOUT, LISTEN,
-    MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OLLAMA_NUM_CTX, POLICY, RESPONSE_TIMEOUT, SUMMARIZE,
-    SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE,
-    TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
+    MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OLLAMA_NUM_CTX, OTLP_ENDPOINT, POLICY, RESPONSE_TIMEOUT,
+    SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS, TLS_CERT, TLS_KEY, TOKEN,
+    TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -76,6 +76,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
         policy: layers.parse(&POLICY, str::parse)?.unwrap_or(defaults.policy),
         models: models::model_table(layers)?,
         window: layers.parse(&WINDOW, TokensArg::from_str)?.map(|it| it.0),
+        otlp_endpoint: layers.get(&OTLP_ENDPOINT).map(|value| value.text.to_owned()).filter(|it| !it.is_empty()),
         cache_diagnostics: layers.parse(&CACHE_DIAGNOSTICS, u64::from_str)?.unwrap_or(0),
         ollama_num_ctx: layers.parse(&OLLAMA_NUM_CTX, TokensArg::from_str)?.map(|it| it.0),
         offer_unfold_tool: layers

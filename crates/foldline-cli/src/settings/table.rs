@@ -344,10 +344,20 @@ pub(crate) const CACHE_DIAGNOSTICS: Setting = Setting::new(
     "FOLDLINE_CACHE_DIAGNOSTICS",
     Proxy,
     Count,
-    "Request the cache diagnostics of the provider (Anthropic Messages, OpenAI Responses) for one of so many requests, and \
+    "Request the cache diagnostics of the provider (Anthropic Messages, OpenAI Responses) for one of this many requests, and \
      show its verdict; 0: never",
 )
 .default("0");
+
+pub(crate) const OTLP_ENDPOINT: Setting = Setting::new(
+    "otlp-endpoint",
+    "FOLDLINE_OTLP_ENDPOINT",
+    Proxy,
+    Url,
+    "The OpenTelemetry collector that gets a trace of every request (OTLP over HTTP), such as http://127.0.0.1:4318; in \
+     builds with the cargo feature otlp",
+)
+.default_note("no traces");
 
 pub(crate) const UNFOLD: Setting = Setting::new(
     "unfold",
@@ -524,6 +534,7 @@ const OTHER_SETTINGS: &[&Setting] = &[
     &WINDOW,
     &OLLAMA_NUM_CTX,
     &CACHE_DIAGNOSTICS,
+    &OTLP_ENDPOINT,
     &UNFOLD,
     &THREADS,
     &SUMMARIZE,

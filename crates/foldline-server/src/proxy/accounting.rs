@@ -1,7 +1,7 @@
 //! Records what requests do and cost: metrics, the journal, the log, and the comparison of reported counts with ours. A
 //! turn is recorded when it is sent, and when its response has ended.
 
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use foldline::Handle;
 use foldline::engine::{Crease, Trigger};
@@ -20,6 +20,7 @@ use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::fold::fold_events::trigger_name;
 use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::state::AppState;
+use crate::proxy::traces::span::RequestSpan;
 use crate::proxy::upstream::client::UpstreamError;
 use crate::proxy::upstream::learned_window::CountVerdict;
 use crate::proxy::upstream::relay::{MaybeUsage, RoundCount};
@@ -45,6 +46,8 @@ pub(crate) struct ResponseFacts {
     pub(crate) is_overflow: bool,
     /// Time from the end of the request body to sending it.
     pub(crate) overhead: Duration,
+    /// Time at which the request body was received.
+    pub(crate) received_at: Instant,
 }
 
 /// Records a turn that is sent now: its overhead, and its tokens as received and as sent.
@@ -233,7 +236,26 @@ fn record_activity(
         overhead_ms = record.overhead_micros as f64 / 1e3,
         "request"
     );
+    state.traces.record(|| request_span(state, prepared, response, &record));
     log.record(record);
+}
+
+fn request_span<'r>(
+    state: &'r AppState,
+    prepared: &'r PreparedRequest,
+    response: ResponseFacts,
+    record: &'r RequestActivity,
+) -> RequestSpan<'r> {
+    let ended_at = SystemTime::now();
+    let started_at = ended_at.checked_sub(response.received_at.elapsed()).unwrap_or(ended_at);
+    RequestSpan {
+        record,
+        family: prepared.job.upstream.family.name,
+        host: prepared.job.upstream.url(&state.settings.upstreams).host(),
+        started_at,
+        ended_at,
+        parent: prepared.job.trace_parent.as_deref(),
+    }
 }
 
 fn is_new_fold(live: &LiveSession, handle: Option<&str>) -> bool {

@@ -29,7 +29,7 @@ use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamRequest;
 use crate::proxy::upstream::credentials::{ForeignKey, is_signed};
-use crate::proxy::upstream::diagnosis::request_diagnosis;
+use crate::proxy::upstream::diagnosis_request::request_diagnosis;
 use crate::proxy::upstream::pass_through::pass_through;
 use crate::proxy::upstream::send::{Retries, send};
 use crate::proxy::upstream::window_probe::probe_window;
@@ -123,7 +123,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let sent = send(&state, format, &mut request, prepared.as_mut(), Retries::Overflow).await;
     record_upstream_error(&state, &sent);
     let head = sent.map_err(|error| ErrorCause::Upstream(error).in_format(format))?;
-    Ok(open.track(reply(state, format, request, prepared, head, overhead).await))
+    Ok(open.track(reply(state, format, request, prepared, head, (received_at, overhead)).await))
 }
 
 /// Identifies the tenant and the session of a request. Returns none if it is bypassed, cannot be decoded, or belongs to no
@@ -153,6 +153,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
         mode,
         session,
         user_agent: text(USER_AGENT).unwrap_or_default().to_owned(),
+        trace_parent: state.traces.is_on().then(|| text(headers::TRACE_PARENT)).flatten().map(str::to_owned),
         body,
         history,
         requested: None,

@@ -42,6 +42,7 @@
 //! | `upstream::response_head`, `upstream::relay` | the start of a response, held until it is not an overflow; the rest of it |
 //! | `unfold_tool::tool`, `unfold_tool::rounds` | the tool that restores originals; a response in several rounds |
 //! | `accounting`, `fold::request_facts` | what a request did and cost: metrics, journal and log |
+//! | `traces` | spans of requests for OpenTelemetry |
 //! | `admin` | `/foldline/`: dashboard, its API, Prometheus metrics and statistics |
 //! | `probe` | checks to run before a proxy is started |
 //! | `reference` | endpoints, headers and metrics, for the reference page |
@@ -62,6 +63,7 @@ pub mod reference;
 mod reply;
 mod settings;
 mod state;
+mod traces;
 pub(crate) mod unfold_tool;
 pub(crate) mod upstream;
 mod upstream_urls;

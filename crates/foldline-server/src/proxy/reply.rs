@@ -1,7 +1,7 @@
 //! The response for the client: forwarded as it arrives, or in several rounds if the model may call the unfold tool.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::response::Response;
 use foldline::wire::Format;
@@ -26,9 +26,10 @@ pub(crate) async fn reply(
     request: UpstreamRequest,
     prepared: Option<PreparedRequest>,
     head: ResponseHead,
-    overhead: Duration,
+    (received_at, overhead): (Instant, Duration),
 ) -> Response {
-    let response = ResponseFacts { status: head.parts.status.as_u16(), is_overflow: head.overflow.is_some(), overhead };
+    let (status, is_overflow) = (head.parts.status.as_u16(), head.overflow.is_some());
+    let response = ResponseFacts { status, is_overflow, overhead, received_at };
     let (idle, memory) = (state.settings.timeouts.idle, StreamReservation::new(&state.body_budget));
     let client_head = to_client(&head.parts, prepared.as_ref());
     let Some(prepared) = prepared else {

@@ -64,8 +64,11 @@ pub struct ProxySettings {
     /// Window with which Ollama loads models, sent with every request to its own API; none if the server or the client
     /// decides. Another value than in the request before reloads the model.
     pub ollama_num_ctx: Option<Tokens>,
-    /// Requests cache diagnostics of the provider for one of so many requests; 0 for none.
+    /// Requests cache diagnostics of the provider for one of this many requests; 0 for none.
     pub cache_diagnostics: u64,
+    /// Address of the OpenTelemetry collector that gets a trace of every request (OTLP over HTTP); needs the cargo feature
+    /// `otlp`.
+    pub otlp_endpoint: Option<String>,
     /// Offers the unfold tool in requests that have tools.
     pub offer_unfold_tool: bool,
     /// Treatment of message threads, whose history the provider stores.
@@ -189,6 +192,7 @@ impl Default for ProxySettings {
             window: None,
             ollama_num_ctx: None,
             cache_diagnostics: 0,
+            otlp_endpoint: None,
             offer_unfold_tool: true,
             threads: ThreadMode::Refuse,
             summary_mode: SummaryMode::Off,

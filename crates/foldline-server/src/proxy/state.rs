@@ -22,6 +22,7 @@ use crate::proxy::fold::tenant::TenantDirectory;
 use crate::proxy::fold::tenant_mode::TenantModes;
 use crate::proxy::fold::tenant_quota::TenantQuotas;
 use crate::proxy::settings::{ProxySettings, SummaryMode};
+use crate::proxy::traces::RequestTraces;
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::diagnosis::DiagnosticsRefusals;
 use crate::proxy::upstream::models::ModelRegistry;
@@ -49,6 +50,7 @@ pub(crate) struct AppState {
     pub(crate) activity: ActivityLogs,
     pub(crate) answers: AnswerCache,
     pub(crate) diagnostics_refusals: DiagnosticsRefusals,
+    pub(crate) traces: RequestTraces,
     pub(crate) comparison: Arc<PolicyComparison>,
     pub(crate) readiness: ReadinessProbe,
     /// Time of the start, in milliseconds since 1970.
@@ -75,6 +77,7 @@ impl AppState {
             );
         }
         let (limits, timeouts) = (settings.limits, settings.timeouts);
+        let client = UpstreamClient::new(timeouts, &settings.outbound)?;
         Ok(Self {
             checks: RequestChecks::new(&settings),
             auth: TokenAuth::new(&settings.tokens, &settings.gateways),
@@ -93,7 +96,8 @@ impl AppState {
             comparison: Arc::new(PolicyComparison::new(settings.policy_replay.clone())),
             readiness: ReadinessProbe::default(),
             started_at: now_millis(),
-            client: UpstreamClient::new(timeouts, &settings.outbound)?,
+            traces: RequestTraces::new(settings.otlp_endpoint.as_deref(), &client)?,
+            client,
             unknown_paths: UnknownPaths::default(),
             summary_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SUMMARIES)),
             stop: CancellationToken::new(),

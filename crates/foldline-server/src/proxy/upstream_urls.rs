@@ -107,6 +107,11 @@ impl UpstreamUrl {
         }
     }
 
+    /// Returns the host.
+    pub(crate) fn host(&self) -> &str {
+        self.authority.host()
+    }
+
     /// Returns true if the host is this machine.
     pub fn is_loopback(&self) -> bool {
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');

@@ -33,6 +33,8 @@ mod summaries;
 mod support;
 mod tenants;
 mod tool_limits;
+#[cfg(feature = "otlp")]
+mod traces;
 mod unfold_tool;
 mod upstream_errors;
 mod web_pages;

@@ -290,7 +290,7 @@ impl ProxyHarness {
 
 type ReplyScript = Arc<dyn Fn(&ReceivedRequest) -> UpstreamReply + Send + Sync>;
 
-async fn start_upstream(
+pub(crate) async fn start_upstream(
     received: Arc<Mutex<Vec<ReceivedRequest>>>,
     violations: Arc<Mutex<Vec<String>>>,
     reply: ReplyScript,

@@ -14,6 +14,8 @@ const FOLDLINE_PREFIX: &str = "x-foldline-";
 
 /// Header that requests forwarding without folding.
 pub(crate) const BYPASS: HeaderName = HeaderName::from_static("x-foldline-bypass");
+/// The span of the client, in the form of W3C Trace Context.
+pub(crate) const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Header that names the session, for the archive.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("x-foldline-session");
 /// Header in which a trusted gateway names the tenant.

@@ -160,6 +160,10 @@ impl Proxy {
         if tokio::time::timeout(timeouts.shutdown, open.shutdown()).await.is_err() {
             tracing::warn!("responses were still open after {} s and are aborted", timeouts.shutdown.as_secs());
         }
+        if self.state.traces.is_on() {
+            let state = self.state.clone();
+            let _ = tokio::task::spawn_blocking(move || state.traces.flush()).await;
+        }
     }
 }
 

@@ -36,6 +36,8 @@ pub(crate) struct FoldJob {
     pub(crate) session: Option<String>,
     /// `User-Agent` of the client.
     pub(crate) user_agent: String,
+    /// The span of the client, if traces are exported.
+    pub(crate) trace_parent: Option<String>,
     /// Decoded body.
     pub(crate) body: Bytes,
     pub(crate) history: HistoryView,

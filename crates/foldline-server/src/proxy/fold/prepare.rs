@@ -655,6 +655,7 @@ mod tests {
                 mode: ProxyMode::Fold,
                 session: None,
                 user_agent: String::new(),
+                trace_parent: None,
                 body: body(turns),
                 history: HistoryView::Client,
                 requested: None,

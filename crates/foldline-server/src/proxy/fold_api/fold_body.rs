@@ -74,6 +74,7 @@ fn fold_blocking(
         mode,
         session: call.session_id.as_deref().map(crate::proxy::fold::job::session_text).or(named),
         user_agent,
+        trace_parent: None,
         body: body.clone(),
         history: HistoryView::Client,
         requested: Some(RequestedFold { budget: call.token_budget, withheld: 0, rows: None }),

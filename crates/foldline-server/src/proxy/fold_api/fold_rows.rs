@@ -82,6 +82,7 @@ fn compress_blocking(worker: &FoldWorker, caller: Caller, body: &[u8]) -> Result
             mode: caller.mode,
             session: options.session.or(caller.session),
             user_agent: caller.user_agent,
+            trace_parent: None,
             body: worker.counted(&rows.foldable_body())?,
             history: HistoryView::Client,
             requested: Some(RequestedFold {

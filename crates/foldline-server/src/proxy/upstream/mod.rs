@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod connector;
 pub(crate) mod credentials;
 pub(crate) mod diagnosis;
+pub(crate) mod diagnosis_request;
 pub(crate) mod learned_window;
 pub(crate) mod models;
 pub(crate) mod outbound;

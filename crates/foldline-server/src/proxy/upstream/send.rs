@@ -80,8 +80,10 @@ pub(crate) async fn send(
             None => break result,
         }
     };
-    if is_diagnosis_refused && result.as_ref().is_ok_and(|head| head.parts.status.is_success()) {
-        state.diagnostics_refusals.add(format.dialect().family.name);
+    if let (true, Ok(head), Some(prepared)) = (is_diagnosis_refused, &result, prepared.as_deref())
+        && head.parts.status.is_success()
+    {
+        state.diagnostics_refusals.add(prepared.job.upstream.name());
     }
     if let (Ok(head), Some(prepared)) = (&result, prepared) {
         accept(prepared, head).await;
