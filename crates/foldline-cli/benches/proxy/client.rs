@@ -54,6 +54,26 @@ impl BenchConnection {
         }
     }
 
+    /// Gets a page or an answer of the API, and returns it with the duration.
+    pub(crate) fn get(&mut self, path: &str) -> io::Result<BenchAnswer> {
+        let began = Instant::now();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.host);
+        self.writer.write_all(head.as_bytes())?;
+        let head = self.read_head()?;
+        let mut body = vec![0; head.content_length.unwrap_or(0)];
+        self.reader.read_exact(&mut body)?;
+        let time = began.elapsed();
+        Ok(BenchAnswer { status: head.status, time, text: String::from_utf8_lossy(&body).into_owned() })
+    }
+
+    /// Requests a stream of events and returns the connection, after its head.
+    pub(crate) fn subscribe(mut self, path: &str) -> io::Result<TcpStream> {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.host);
+        self.writer.write_all(head.as_bytes())?;
+        self.read_head()?;
+        Ok(self.writer)
+    }
+
     /// Sends a turn whose answer streams, and returns the latency of its first chunk.
     pub(crate) fn first_chunk_latency(&mut self, format: BenchFormat, body: &str) -> io::Result<Duration> {
         self.send(format, body)?;
@@ -97,6 +117,13 @@ impl BenchConnection {
         bytes.truncate(length);
         Ok(bytes)
     }
+}
+
+/// An answer of the API.
+pub(crate) struct BenchAnswer {
+    pub(crate) status: u16,
+    pub(crate) time: Duration,
+    pub(crate) text: String,
 }
 
 struct ResponseHead {

@@ -3,13 +3,14 @@
 //!
 //!     cargo bench -p foldline-cli --bench proxy [-- NAMES.. --seconds N]
 //!
-//! Names: ready, memory, growing, new, stream, load. Each prints its bounds and results. Machines are
+//! Names: ready, memory, growing, new, stream, load, and dashboard, which runs only if it is named. Each prints its bounds and results. Machines are
 //! noisy: differences are taken between requests that are adjacent in time, and the load of the machine is printed.
 
 #![expect(clippy::print_stdout, reason = "the numbers are the output")]
 
 mod client;
 mod conversation;
+mod dashboard;
 mod load;
 mod processes;
 #[path = "../../../foldline/benches/synthetic/mod.rs"]
@@ -62,6 +63,9 @@ fn run_benchmarks(words: &[&str]) {
     }
     if wanted("load") {
         load::bench_load(Duration::from_secs(seconds.unwrap_or(60)));
+    }
+    if named.iter().any(|it| **it == "dashboard") {
+        dashboard::bench_dashboard();
     }
     println!("\nload of the machine after: {}", load_average());
 }
@@ -188,7 +192,7 @@ fn bench_growing_sessions(name: &str, format: BenchFormat, flags: &[&str]) {
 }
 
 /// Sends one body through both proxies, in either order.
-fn send_through_both(
+pub(crate) fn send_through_both(
     ours: &mut BenchConnection,
     copy: &mut BenchConnection,
     format: BenchFormat,
