@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use foldline::Handle;
@@ -132,24 +132,36 @@ async fn requests_of_a_tenant_are_limited() {
     let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
     let limits = ProxyLimits { tenant_requests: Some(2), ..ProxyLimits::default() };
     let settings = ProxySettings { tokens, limits, ..small_window_settings() };
-    let slow = |_: &ReceivedRequest| {
-        std::thread::sleep(Duration::from_millis(600));
-        UpstreamReply::json("{}")
+    let reply = |received: &ReceivedRequest| match received.headers.contains_key("x-hang") {
+        true => UpstreamReply::Hang,
+        false => UpstreamReply::json("{}"),
     };
-    let harness = ProxyHarness::start(settings, None, slow).await;
-    let post = async |token: &str| {
-        let body = request_body(FORMAT, &agent_messages(FORMAT, 1));
-        send(&harness, "POST", PATH, &[("x-foldline-token", token)], body).await
+    let harness = ProxyHarness::start(settings, None, reply).await;
+    let post = async |headers: &[(&str, &str)]| {
+        send(&harness, "POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await
     };
-    let later = async |token: &str| {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        post(token).await
+    let (alice, bob) = (("x-foldline-token", "t-a"), ("x-foldline-token", "t-b"));
+    let check = async {
+        while harness.received().len() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let refused = post(&[alice]).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(refused.headers.contains_key("retry-after") && refused.text().contains("this tenant"), "{refused:?}");
+        assert_eq!(post(&[bob]).await.status, 200, "another tenant");
     };
-    let (first, second, third, other) = tokio::join!(post("t-a"), post("t-a"), later("t-a"), later("t-b"));
-    assert_eq!([first.status, second.status, other.status], [StatusCode::OK; 3]);
-    assert_eq!(third.status, StatusCode::TOO_MANY_REQUESTS);
-    assert!(third.headers.contains_key("retry-after") && third.text().contains("this tenant"), "{}", third.text());
-    assert_eq!(post("t-a").await.status, 200, "the limit is of concurrent requests");
+    let hang = [alice, ("x-hang", "1")];
+    tokio::select! {
+        _ = post(&hang) => unreachable!("the upstream does not answer"),
+        _ = post(&hang) => unreachable!("the upstream does not answer"),
+        () = check => {}
+    }
+    // Both clients have left.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while post(&[alice]).await.status != 200 {
+        assert!(Instant::now() < deadline, "requests of clients that left are counted");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A tenant that has reached its quota keeps what it has, and its requests pass unfolded.
@@ -172,7 +184,7 @@ async fn stored_bytes_of_a_tenant_are_limited() {
     assert!(!first.is_empty(), "the quota is not reached");
     // Its bytes are read in the background.
     send_turns(alice, 40).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(send_turns(alice, 90).await.is_subset(&first), "nothing new is folded");
     assert_eq!(unfold(&harness, *first.iter().next().unwrap(), &[alice]).await, 200);
     assert!(!send_turns(bob, 90).await.is_subset(&first), "another tenant folds");
