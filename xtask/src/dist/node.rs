@@ -55,12 +55,12 @@ pub(crate) fn node_platform() -> Result<(&'static str, &'static str)> {
         "linux" => "linux",
         "macos" => "darwin",
         "windows" => "win32",
-        other => bail!("there is no package for {other}"),
+        other => bail!("packages for {other} are not built"),
     };
     let processor = match std::env::consts::ARCH {
         "x86_64" => "x64",
         "aarch64" => "arm64",
-        other => bail!("there is no package for {other}"),
+        other => bail!("packages for {other} are not built"),
     };
     Ok((system, processor))
 }

@@ -27,7 +27,7 @@ impl TenantArchive {
     ///
     /// # Errors
     ///
-    /// If there is no such handle, several have the prefix, the original has expired or is damaged, or the read cannot be
+    /// If no original has this handle, several have the prefix, the original has expired or is damaged, or the read cannot be
     /// recorded in the audit log.
     pub fn unfold(&self, handle: &str) -> Result<UnfoldedOriginal, Error> {
         let opened = self.read_original(handle)?;

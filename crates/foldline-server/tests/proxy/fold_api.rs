@@ -1,6 +1,5 @@
 //! Folds for callers that send the result themselves: rows of messages, and request bodies.
 
-use bytes::Bytes;
 use foldline::Handle;
 use foldline::engine::marker::handles;
 use foldline::wire::Format;
@@ -36,18 +35,6 @@ async fn compress(harness: &ProxyHarness, rows: &[Value], budget: Option<u64>) -
     let response = harness.post("/v1/compress", compress_body(rows, budget)).await;
     assert_eq!(response.status, 200, "{}", response.lossy_text());
     json_of(&response)
-}
-
-async fn send(
-    harness: &ProxyHarness,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: String,
-) -> ClientResponse {
-    let request =
-        headers.iter().fold(harness.request(method, path), |request, (name, value)| request.header(*name, *value));
-    harness.send(request.body(Full::new(Bytes::from(body))).unwrap()).await
 }
 
 async fn start(settings: ProxySettings, archive: Option<foldline_archive::Archive>) -> ProxyHarness {
@@ -198,13 +185,13 @@ async fn hash_of_another_tenant_is_not_found() {
     let body = compress_body(&(0..20).map(result_row).collect::<Vec<_>>(), Some(4_000));
     // Gateways send their key in the header that providers use.
     let (alice, bob) = (("authorization", "Bearer t-a"), ("x-foldline-token", "t-b"));
-    let answer = json_of(&send(&harness, "POST", "/v1/compress", &[alice], body.clone()).await);
+    let answer = json_of(&harness.send_with("POST", "/v1/compress", &[alice], body.clone()).await);
     let hash = answer["ccr_hashes"][0].as_str().unwrap();
     let path = format!("/v1/retrieve/{hash}");
     for (headers, status) in [(&[alice][..], 200), (&[bob], 404), (&[], 401)] {
-        assert_eq!(send(&harness, "GET", &path, headers, String::new()).await.status, status, "{headers:?}");
+        assert_eq!(harness.send_with("GET", &path, headers, String::new()).await.status, status, "{headers:?}");
     }
-    assert_eq!(send(&harness, "POST", "/v1/compress", &[("authorization", "Bearer t-c")], body).await.status, 401);
+    assert_eq!(harness.send_with("POST", "/v1/compress", &[("authorization", "Bearer t-c")], body).await.status, 401);
     assert!(harness.received().is_empty());
 }
 
@@ -268,7 +255,7 @@ async fn limits_and_checks_of_requests_apply() {
         assert_eq!((response.status.as_u16(), &json_of(&response)["messages"]), (200, &sent["messages"]), "{odd}");
     }
     let page = [("origin", "http://evil.example")];
-    assert_eq!(send(&harness, "POST", "/v1/compress", &page, compress_body(&[], None)).await.status, 403);
+    assert_eq!(harness.send_with("POST", "/v1/compress", &page, compress_body(&[], None)).await.status, 403);
     for path in ["/v1/compress", "/foldline/api/v1/fold", "/v1/usage"] {
         let request =
             hyper::Request::post(format!("http://{}{path}", harness.proxy)).header("content-type", "text/plain");
@@ -339,7 +326,7 @@ async fn body_of_every_dialect_is_folded() {
                 assert_eq!(harness.get(&format!("/foldline/unfold/{handle}")).await.status, 200);
             }
             let bypass = [("x-foldline-bypass", "1")];
-            assert_eq!(send(&harness, "POST", path, &bypass, folded.to_owned()).await.status, 200);
+            assert_eq!(harness.send_with("POST", path, &bypass, folded.to_owned()).await.status, 200);
             assert_eq!(harness.received().pop().unwrap().body, folded);
             let kept = previous.bytes().zip(folded.bytes()).take_while(|(a, b)| a == b).count();
             changes += usize::from(kept + 200 < previous.len());

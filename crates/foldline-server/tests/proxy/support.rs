@@ -281,6 +281,20 @@ impl ProxyHarness {
         metrics.text().lines().find_map(|line| line.strip_prefix(&prefix)).map_or(0, |value| value.parse().unwrap())
     }
 
+    /// Sends a request with these headers.
+    pub(crate) async fn send_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> ClientResponse {
+        let with_header =
+            |request: hyper::http::request::Builder, (name, value): &(&str, &str)| request.header(*name, *value);
+        let request = headers.iter().fold(self.request(method, path), with_header);
+        self.send(request.body(Full::new(Bytes::from(body))).unwrap()).await
+    }
+
     /// Stops the proxy without waiting for it.
     pub(crate) fn stop(&mut self) -> tokio::task::JoinHandle<()> {
         let _ = self.stop.take().unwrap().send(());

@@ -23,7 +23,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::fold::{agent_messages, request_body};
-use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, UpstreamReply};
+use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply};
 use crate::unfold_tool::{small_window_settings, temp_archive};
 
 const FORMAT: Format = Format::OpenAiChat;
@@ -35,22 +35,10 @@ fn token_settings() -> ProxySettings {
     ProxySettings { tokens: AccessToken::parse_list("sesame").unwrap(), ..small_window_settings() }
 }
 
-async fn send(
-    harness: &ProxyHarness,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: String,
-) -> ClientResponse {
-    let request =
-        headers.iter().fold(harness.request(method, path), |request, (name, value)| request.header(*name, *value));
-    harness.send(request.body(Full::new(Bytes::from(body))).unwrap()).await
-}
-
 /// Sends a long conversation, and returns a handle that was folded in it.
 async fn fold(harness: &ProxyHarness, headers: &[(&str, &str)]) -> Option<Handle> {
     assert_eq!(
-        send(harness, "POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 40))).await.status,
+        harness.send_with("POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 40))).await.status,
         200
     );
     let sent = harness.received().pop().unwrap();
@@ -58,7 +46,7 @@ async fn fold(harness: &ProxyHarness, headers: &[(&str, &str)]) -> Option<Handle
 }
 
 async fn unfold(harness: &ProxyHarness, handle: Handle, headers: &[(&str, &str)]) -> u16 {
-    send(harness, "GET", &format!("/foldline/unfold/{handle}"), headers, String::new()).await.status.as_u16()
+    harness.send_with("GET", &format!("/foldline/unfold/{handle}"), headers, String::new()).await.status.as_u16()
 }
 
 /// A TLS terminator in front of a proxy on loopback: both users have the same address and the same token.
@@ -103,7 +91,7 @@ async fn probes_need_no_token() {
         assert_eq!(response.status, status, "{path}");
         assert!(text.is_empty() || response.text() == text, "{path}: {}", response.text());
     }
-    assert_eq!(send(&harness, "POST", "/foldline/readyz", &[], String::new()).await.status, 401);
+    assert_eq!(harness.send_with("POST", "/foldline/readyz", &[], String::new()).await.status, 401);
 }
 
 /// A gateway authenticates its users, and names them; no other client can.
@@ -138,7 +126,7 @@ async fn requests_of_a_tenant_are_limited() {
     };
     let harness = ProxyHarness::start(settings, None, reply).await;
     let post = async |headers: &[(&str, &str)]| {
-        send(&harness, "POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await
+        harness.send_with("POST", PATH, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await
     };
     let (alice, bob) = (("x-foldline-token", "t-a"), ("x-foldline-token", "t-b"));
     let check = async {
@@ -176,7 +164,7 @@ async fn stored_bytes_of_a_tenant_are_limited() {
     let (alice, bob) = (("x-foldline-token", "t-a"), ("x-foldline-token", "t-b"));
     let send_turns = async |token, turns: usize| -> HashSet<Handle> {
         let body = request_body(FORMAT, &agent_messages(FORMAT, turns));
-        assert_eq!(send(&harness, "POST", PATH, &[token], body).await.status, 200);
+        assert_eq!(harness.send_with("POST", PATH, &[token], body).await.status, 200);
         let sent = harness.received().pop().unwrap().body;
         handles(std::str::from_utf8(&sent).unwrap()).collect()
     };
@@ -203,7 +191,7 @@ async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token() {
     let harness = start("alice = t-1").await;
     let token = ("x-foldline-token", "t-1");
     let handle = fold(&harness, &[token, ("authorization", OAUTH)]).await.expect("something is folded");
-    let later = ("authorization", "Bearer sk-ant-oat01-zyxwvutsrqponmlkjihg");
+    let later = ("authorization", "Bearer sk-ant-oat01-another");
     assert_eq!(fold(&harness, &[token, later]).await, Some(handle));
     let bodies: Vec<Bytes> = harness.received().into_iter().map(|received| received.body).collect();
     assert_eq!(bodies[0], bodies[1]);
@@ -280,7 +268,7 @@ async fn tokens_are_neither_forwarded_nor_printed() {
         ("/v1/chat/completions", &[("x-foldline-token", "sesame"), ("authorization", "bearer sesame")]),
     ] {
         assert_eq!(
-            send(&harness, "POST", path, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await.status,
+            harness.send_with("POST", path, headers, request_body(FORMAT, &agent_messages(FORMAT, 1))).await.status,
             200,
             "{path}"
         );

@@ -119,7 +119,7 @@ mod tests {
         let mut recording = RecordedSession::new(LogFormat::ClaudeCode);
         recording.set_origin(Some("".into()), Some("yesterday, about noon".into()));
         assert_eq!((&recording.project, &recording.date), (&None, &None));
-        recording.set_origin(Some("/work/importer/".into()), Some("2026-11-02T09:30:00Z".into()));
+        recording.set_origin(Some("/repos/importer/".into()), Some("2026-11-02T09:30:00Z".into()));
         recording.set_origin(Some("C:\\other".into()), Some("2026-11-03T09:30:00Z".into()));
         assert_eq!(recording.project.as_deref(), Some("importer"));
         assert_eq!(recording.date.as_deref(), Some("2026-11-02"));

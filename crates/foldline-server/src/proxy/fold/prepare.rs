@@ -13,11 +13,12 @@ use foldline::engine::{CancelFlag, Crease, PinPatterns, apply_with_state};
 use foldline::laws::{LawProfile, ServerKind};
 use foldline::tokens::Tokens;
 use foldline::wire::{EndpointPurpose, Format, ReportedId, Request};
-use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, Ledger, OriginalStore};
+use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore};
 use hyper::http::uri::Scheme;
 
 use crate::proxy::admin::metrics::PassLabels;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
+use crate::proxy::fold::budget_choice::BudgetChoice;
 use crate::proxy::fold::fold_events::{RecordedSession, record_events};
 use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, IdentifiedSession, RowForm};
 use crate::proxy::fold::parallel_count::count_in_parallel;
@@ -35,8 +36,6 @@ use crate::proxy::upstream::models::{PromptLimits, UpstreamModel};
 
 /// A budget below this share of the old one counts as changed; smaller drops are calibration noise.
 const BUDGET_DROP_RATIO: f64 = 0.97;
-/// A budget must grow by this factor to count as changed: folds are not undone.
-const BUDGET_GROWTH_RATIO: f64 = 1.5;
 
 /// Share of a window that results may have if the turns that requested them, the system prompt and the tools are not known.
 const RESULTS_SHARE: f64 = 0.6;
@@ -595,33 +594,6 @@ impl FoldInputs<'_> {
             archive: self.session.archive.as_ref(),
         };
         SummaryJob::if_due(&source, &state.settings).map(Arc::new)
-    }
-}
-
-/// The budget of a request.
-struct BudgetChoice {
-    tokens: Tokens,
-    /// Request point from which it applies, unless the ledger contains it already.
-    from: Option<usize>,
-    /// True if the conversation had another budget before.
-    is_changed: bool,
-}
-
-impl BudgetChoice {
-    /// Chooses the budget of a request after `len` messages: the conversation's current one, unless `allowed` is below
-    /// `drop_ratio` of it or far above. `learned` is the budget after a refusal.
-    fn new(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>, drop_ratio: f64) -> Self {
-        let allowed = allowed.min(learned.unwrap_or(Tokens::MAX));
-        let Some((_, &current)) = ledger.budgets.last_key_value() else {
-            return Self { tokens: allowed, from: Some(0), is_changed: false };
-        };
-        let is_refused = learned.is_some_and(|learned| learned < current);
-        let ratio_changed =
-            (allowed as f64) < current as f64 * drop_ratio || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
-        match is_refused || ratio_changed {
-            true => Self { tokens: allowed, from: Some(len), is_changed: true },
-            false => Self { tokens: current, from: None, is_changed: false },
-        }
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum FoldApiError {
     NoTenant,
     /// The conversation cannot be folded to the budget that the caller set.
     CannotFit { floor: u64, budget: u64, message: String },
-    /// There is no such original.
+    /// No original has this hash.
     NotFound(String),
     /// The original has expired.
     Gone(String),

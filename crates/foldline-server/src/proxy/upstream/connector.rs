@@ -40,7 +40,7 @@ pub(crate) struct CountingConnector {
     connect_timeout: Duration,
 }
 
-/// The reason why there is no connection.
+/// The reason why a connection failed.
 pub(crate) type ConnectError = Box<dyn std::error::Error + Send + Sync>;
 
 impl CountingConnector {
