@@ -40,18 +40,24 @@ const INSTRUCTIONS: &str = "Long or old parts of this conversation may have been
 ///
 /// Fails if the runtime cannot be started, or if the server task panics. A client that disconnects is not an error.
 pub fn serve_stdio(open: impl Fn() -> Result<TenantArchive, Error> + Send + Sync + 'static) -> std::io::Result<()> {
+    serve_archive(Arc::new(open))
+}
+
+fn serve_archive(open: OpenArchive) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = McpServer { open: Arc::new(open), archive: Arc::default() };
+        let server = McpServer { open, archive: Arc::default() };
         // A client that disconnects before initialization is not an error.
         let Ok(running) = server.serve(rmcp::transport::io::stdio_pipes()).await else { return Ok(()) };
         running.waiting().await.map(|_| ()).map_err(std::io::Error::other)
     })
 }
 
+type OpenArchive = Arc<dyn Fn() -> Result<TenantArchive, Error> + Send + Sync>;
+
 #[derive(Clone)]
 struct McpServer {
-    open: Arc<dyn Fn() -> Result<TenantArchive, Error> + Send + Sync>,
+    open: OpenArchive,
     /// Set at the first successful open.
     archive: Arc<Mutex<Option<TenantArchive>>>,
 }

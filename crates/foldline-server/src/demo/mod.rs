@@ -18,6 +18,7 @@ use foldline::tokens::{CountCache, Tokens};
 use foldline::wire::{Format, Request as Wire};
 use foldline::{Message, Meter, ModelTable, Part, Prices};
 use foldline_archive::Archive;
+use futures_util::future::LocalBoxFuture;
 use http_body_util::BodyExt;
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy::Client;
@@ -171,7 +172,13 @@ impl DemoRunner {
     /// # Errors
     ///
     /// Fails if the scripted provider cannot listen on the loopback address, or if the session does not fill its window.
-    pub async fn run_baseline(&self) -> Result<BaselineRun, DemoError> {
+    pub fn run_baseline(&self) -> impl Future<Output = Result<BaselineRun, DemoError>> {
+        // Boxed, so that this crate alone compiles it.
+        let run: LocalBoxFuture<'_, _> = Box::pin(self.replay_baseline());
+        run
+    }
+
+    async fn replay_baseline(&self) -> Result<BaselineRun, DemoError> {
         let limited = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
         let mut agent = ScriptedAgent::new(format!("http://{}/v1", limited.address));
         let mut turn = 1;
@@ -204,6 +211,25 @@ impl DemoRunner {
         baseline: &BaselineRun,
         archive: Archive,
         mut on_turn: impl FnMut(&DemoTurn),
+    ) -> Result<ProxiedRun, DemoError> {
+        self.boxed_proxied_run(baseline, archive, &mut on_turn).await
+    }
+
+    /// Boxes the run, so that this crate alone compiles it.
+    fn boxed_proxied_run<'a>(
+        &'a self,
+        baseline: &'a BaselineRun,
+        archive: Archive,
+        on_turn: &'a mut dyn FnMut(&DemoTurn),
+    ) -> LocalBoxFuture<'a, Result<ProxiedRun, DemoError>> {
+        Box::pin(self.replay_through_proxy(baseline, archive, on_turn))
+    }
+
+    async fn replay_through_proxy(
+        &self,
+        baseline: &BaselineRun,
+        archive: Archive,
+        on_turn: &mut dyn FnMut(&DemoTurn),
     ) -> Result<ProxiedRun, DemoError> {
         let provider = ScriptedProvider::start(self.meter.clone(), Some(WINDOW_TOKENS)).await?;
         let upstream: crate::proxy::UpstreamUrl = format!("http://{}", provider.address).parse()?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use foldline::tokens::Vocabulary;
 use foldline_archive::Archive;
+use futures_util::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -107,7 +108,16 @@ impl Proxy {
 
     /// Serves until `stop` completes, then waits for open responses up to the shutdown timeout. After that the remaining
     /// connections are closed, and their folds are cancelled.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        self.run_until(Box::pin(stop)).await;
+    }
+
+    /// Serves until `stop` completes. The future is boxed, so that this crate alone compiles it.
+    fn run_until<'a>(self, stop: BoxFuture<'a, ()>) -> BoxFuture<'a, ()> {
+        Box::pin(self.serve_until(stop))
+    }
+
+    async fn serve_until(self, mut stop: BoxFuture<'_, ()>) {
         // Loading the largest vocabulary takes a tenth of a second, which the first request would wait for.
         drop(tokio::task::spawn_blocking(Vocabulary::o200k));
         // The first look at the dashboard would wait for the journal.
@@ -122,7 +132,6 @@ impl Proxy {
         let open = GracefulShutdown::new();
         let abort = CancellationToken::new();
         let _abort_on_return = abort.clone().drop_guard();
-        tokio::pin!(stop);
         let limit = ConnectionLimit::for_process();
         loop {
             let accept = async { (limit.acquire().await, self.listener.accept().await) };

@@ -20,7 +20,7 @@ use hyper::http::uri::Scheme;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
-use hyper_util::client::legacy::{Client, Error};
+use hyper_util::client::legacy::{Client, Error, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::proxy::settings::Timeouts;
@@ -133,7 +133,7 @@ impl UpstreamClient {
         let (connection, started_at) = (capture_connection(&mut request), Instant::now());
         let final_error = |error| FailedAttempt { error, is_unread: false };
         let timeout = self.timeouts.response_start;
-        let response = tokio::time::timeout(timeout, client.request(request)).await;
+        let response = tokio::time::timeout(timeout, start_request(client, request)).await;
         let response = response.map_err(|_| final_error(UpstreamError::TimedOut(timeout)))?;
         let was_idle = was_idle_before(&connection);
         match response {
@@ -155,6 +155,12 @@ impl UpstreamClient {
         let is_forwarded = uri.scheme() == Some(&Scheme::HTTP);
         self.outbound.proxy_for(uri).filter(|_| is_forwarded)?.credentials()
     }
+}
+
+/// Starts a request. Not inlined, so that crates that poll the future of a caller do not compile the HTTP client again.
+#[inline(never)]
+fn start_request(client: &HttpClient, request: Request<Body>) -> ResponseFuture {
+    client.request(request)
 }
 
 /// Returns true if a connection had carried another request before. Requests over HTTP/2 share a connection that is not

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use hyper::Uri;
 use hyper::http::uri::Scheme;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -54,12 +55,10 @@ impl CountingConnector {
     }
 }
 
-type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 impl Service<Uri> for CountingConnector {
     type Response = CountedStream;
     type Error = ConnectError;
-    type Future = BoxFuture<Result<CountedStream, Self::Error>>;
+    type Future = BoxFuture<'static, Result<CountedStream, Self::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.http.poll_ready(context).map_err(Into::into)
