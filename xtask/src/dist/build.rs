@@ -9,7 +9,7 @@ use crate::programs::run_to_end;
 use crate::repository;
 
 /// Features of the released command.
-pub(super) const COMMAND_FEATURES: &str = "foldline-cli/postgres";
+pub(super) const COMMAND_FEATURES: &str = "foldline-cli/otlp,foldline-cli/postgres";
 
 /// Where a release is made, and for what.
 pub(super) struct DistBuild {
@@ -67,7 +67,7 @@ impl DistBuild {
     /// Returns the folder with what cargo compiled.
     pub(super) fn compiled(&self) -> PathBuf {
         self.target.join(match self.profile {
-            BuildProfile::Release => "release",
+            BuildProfile::Release => "dist",
             BuildProfile::Debug => "debug",
         })
     }
@@ -75,7 +75,7 @@ impl DistBuild {
     /// Returns cargo's flag for the profile.
     pub(super) fn profile_flag(&self) -> &'static str {
         match self.profile {
-            BuildProfile::Release => "--release",
+            BuildProfile::Release => "--profile=dist",
             BuildProfile::Debug => "--profile=dev",
         }
     }

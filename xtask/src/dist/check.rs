@@ -146,9 +146,7 @@ fn check_source(build: &DistBuild, source: &Path, environment: &Path) -> Result<
     let mut pip = Command::new(python::program(environment, "python"));
     repository::remove_package_variables(&mut pip);
     pip.args(["-m", "pip", "install", "--quiet"]).arg(source).env("CARGO_TARGET_DIR", &build.target);
-    if build.profile == BuildProfile::Debug {
-        pip.env("MATURIN_PEP517_ARGS", build.profile_flag());
-    }
+    pip.env("MATURIN_PEP517_ARGS", build.profile_flag());
     run_to_end(&mut pip)?;
     run_to_end(Command::new(python::program(environment, "python")).args(["-c", PYTHON_CHECK]))?;
     print_line("source distribution: built, installed and used");
