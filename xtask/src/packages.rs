@@ -21,9 +21,10 @@ const PYTHON_REQUIREMENTS: [&str; 2] = ["pytest>=8", "openai>=2"];
 /// The files of tests that need nothing else.
 const PYTHON_TESTS: [&str; 3] = ["test_core.py", "test_clients.py", "test_readme.py"];
 /// The adapters for Node.
-const NODE_ADAPTERS: [&str; 2] = ["ai-sdk", "openai-agents"];
+const NODE_ADAPTERS: [&str; 3] = ["ai-sdk", "openai-agents", "pi"];
 /// What their tests need.
-const NODE_REQUIREMENTS: [&str; 4] = ["ai@7", "@ai-sdk/openai@4", "@openai/agents@0.20", "openai@7"];
+const NODE_REQUIREMENTS: [&str; 5] =
+    ["ai@7", "@ai-sdk/openai@4", "@openai/agents@0.20", "openai@7", "@earendil-works/pi-coding-agent@0.87.1"];
 /// First version of Node that the hosts of the adapters support.
 const ADAPTER_NODE_VERSION: u32 = 22;
 /// The version that is installed from npm where Node is older.

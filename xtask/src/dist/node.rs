@@ -24,7 +24,7 @@ pub(super) fn write_packages(build: &DistBuild) -> Result<()> {
         return Ok(());
     }
     let staging = build.staging.join("npm");
-    for package in ["core", "ai-sdk", "openai-agents", "cli"] {
+    for package in ["core", "ai-sdk", "openai-agents", "pi", "cli"] {
         let folder = staging.join(package);
         copy_folder(&packages_folder().join(package), &folder)?;
         pack(build, &folder)?;

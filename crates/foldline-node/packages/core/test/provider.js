@@ -7,18 +7,21 @@ import { markerHandles } from "./conversation.js";
 
 const UNFOLD_AT = 45;
 
-/** Starts a provider whose model calls `read_file` in each of its turns, and `unfold` once. */
-export async function startProvider(turns) {
-  const provider = { bodies: [], reads: 0, unfolded: null };
+/** Starts a provider whose model calls a tool that reads a file in each of its turns, and `unfold` once. */
+export async function startProvider(turns, readTool = "read_file") {
+  const provider = { bodies: [], reads: 0, unfolded: null, readTool };
   const server = createServer((request, response) => {
     const chunks = [];
     request.on("data", (chunk) => chunks.push(chunk));
     request.on("end", () => {
       const body = JSON.parse(Buffer.concat(chunks).toString());
       provider.bodies.push(body);
-      response.setHeader("content-type", "application/json");
+      const call = nextCall(provider, body, turns);
+      const isStream = body.stream === true && request.url.endsWith("/chat/completions");
+      response.setHeader("content-type", isStream ? "text/event-stream" : "application/json");
+      if (isStream) return response.end(chatStream(chatReply(call)));
       const reply = request.url.endsWith("/responses") ? responsesReply : chatReply;
-      response.end(JSON.stringify(reply(nextCall(provider, body, turns))));
+      response.end(JSON.stringify(reply(call)));
     });
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -38,7 +41,7 @@ function nextCall(provider, body, turns) {
   }
   if (provider.reads === turns) return null;
   provider.reads += 1;
-  return [`call_${provider.reads}`, "read_file", { path: `src/file_${provider.reads}.rs` }];
+  return [`call_${provider.reads}`, provider.readTool, { path: `src/file_${provider.reads}.rs` }];
 }
 
 function chatReply(call) {
@@ -50,6 +53,16 @@ function chatReply(call) {
   const choice = { index: 0, message, finish_reason: call === null ? "stop" : "tool_calls", logprobs: null };
   const usage = { prompt_tokens: 1, completion_tokens: 1, total_tokens: 2 };
   return { id: "x", object: "chat.completion", created: 1, model: "gpt-4o", choices: [choice], usage };
+}
+
+/** Returns a reply as a stream of two events. */
+function chatStream(reply) {
+  const [{ message, finish_reason }] = reply.choices;
+  const tool_calls = message.tool_calls?.map((call, index) => ({ index, ...call }));
+  const chunk = (choices, usage) => ({ ...reply, object: "chat.completion.chunk", choices, usage });
+  const first = chunk([{ index: 0, delta: { ...message, tool_calls }, finish_reason: null }]);
+  const last = chunk([{ index: 0, delta: {}, finish_reason }], reply.usage);
+  return `data: ${JSON.stringify(first)}\n\ndata: ${JSON.stringify(last)}\n\ndata: [DONE]\n\n`;
 }
 
 function responsesReply(call) {
