@@ -67,7 +67,7 @@ impl DistBuild {
     /// Returns the folder with what cargo compiled.
     pub(super) fn compiled(&self) -> PathBuf {
         self.target.join(match self.profile {
-            BuildProfile::Release => "publish",
+            BuildProfile::Release => "published",
             BuildProfile::Debug => "debug",
         })
     }
@@ -75,7 +75,7 @@ impl DistBuild {
     /// Returns cargo's flag for the profile.
     pub(super) fn profile_flag(&self) -> &'static str {
         match self.profile {
-            BuildProfile::Release => "--profile=publish",
+            BuildProfile::Release => "--profile=published",
             BuildProfile::Debug => "--profile=dev",
         }
     }
