@@ -149,3 +149,71 @@ fn json_goes_to_standard_output_and_short_sessions_are_named() {
     let none = run_foldline(&["replay", projects.to_str().unwrap(), "--sample", "0"]);
     assert!(!none.status.success() && utf8(&none.stderr).contains("use 1 or more"), "{}", utf8(&none.stderr));
 }
+
+/// Creates a folder of nine sessions of three models, and one that is too short.
+fn mixed_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for at in 0..10 {
+        let model = ["claude-opus-4-6", "gpt-5", "my-own-model"][at % 3];
+        let rounds = if at == 4 { 3 } else { 31 + 2 * at };
+        let session = session_json(&format!("s{at}"), rounds);
+        let session = session.replacen("\"messages\"", &format!("\"model\":\"{model}\",\"messages\""), 1);
+        std::fs::write(folder.path().join(format!("{at}.jsonl")), session).unwrap();
+    }
+    folder
+}
+
+/// Returns a report without the line of its date: a test may run at midnight.
+fn without_date(text: &str) -> String {
+    text.lines().filter(|line| !line.starts_with("  \"date\": ")).collect::<Vec<_>>().join("\n")
+}
+
+/// Shards that are replayed separately merge into the report of one replay, byte for byte.
+#[test]
+fn merged_shards_equal_one_replay() {
+    let (folder, results) = (mixed_folder(), tempfile::tempdir().unwrap());
+    let sessions = folder.path().to_str().unwrap();
+    let path = |name: &str| results.path().join(name).to_str().unwrap().to_owned();
+    let succeed = |arguments: &[&str]| {
+        let output = run_foldline(arguments);
+        assert!(output.status.success(), "{}", utf8(&output.stderr));
+        output
+    };
+    let settings = ["replay", sessions, "--budget", "16k"];
+    let whole = succeed(&[&settings[..], &["--json", &path("whole.json"), "--html", &path("whole.html")]].concat());
+    let shards = ["3/3", "1/3", "2/3"].map(|shard| {
+        let file = path(&format!("{}.json", &shard[..1]));
+        let output = succeed(&[&settings[..], &["--shard", shard, "--json", &file]].concat());
+        assert!(output.stdout.is_empty() && utf8(&output.stderr).contains(&format!("shard {shard}: ")));
+        file
+    });
+    let [a, b, c] = &shards;
+    let merged = succeed(&["replay", "--merge", a, b, c, "--json", &path("m.json"), "--html", &path("m.html")]);
+    let text = |name: &str| without_date(&std::fs::read_to_string(path(name)).unwrap());
+    assert_eq!(text("m.json"), text("whole.json"));
+    assert_eq!(utf8(&merged.stdout), utf8(&whole.stdout));
+    assert_eq!(utf8(&merged.stderr), utf8(&whole.stderr));
+    let report = read_json(Path::new(&path("m.json")));
+    let page = std::fs::read_to_string(path("m.html")).unwrap();
+    assert_eq!((report["conversations"].as_u64(), page.contains("\"conversations\":9")), (Some(9), true));
+    assert!(report["rows"][1]["score"]["creases"].as_u64().unwrap() > 0);
+
+    let refused = |arguments: &[&str]| {
+        let output = run_foldline(arguments);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
+        utf8(&output.stderr)
+    };
+    assert!(refused(&["replay", "--merge", a, b]).contains("shards are missing: 2/3"));
+    assert!(refused(&["replay", "--merge", a, b, c, c]).contains("name each shard once"));
+    assert!(refused(&["replay", "--merge", &path("whole.json")]).contains("is not the result of a shard"));
+    assert!(refused(&["replay", "--merge", a, "--budget", "8k"]).contains("cannot be used with"));
+    assert!(refused(&["replay", sessions, "--shard", "1/3"]).contains("--json"));
+    assert!(refused(&["replay", sessions, "--shard", "5/4", "--json", "-"]).contains("the last of 4 shards is 4"));
+    let other = path("other.json");
+    succeed(&[&settings[..], &["--policy", "tight", "--shard", "2/3", "--json", &other]].concat());
+    let differs = refused(&["replay", "--merge", a, b, &other]);
+    assert!(differs.contains("--policy is balanced in") && differs.contains("and tight in"), "{differs}");
+    std::fs::write(folder.path().join("new.jsonl"), session_json("new", 12)).unwrap();
+    succeed(&[&settings[..], &["--shard", "2/3", "--json", &other]].concat());
+    assert!(refused(&["replay", "--merge", a, b, &other]).contains("give every shard the same files"));
+}

@@ -14,7 +14,7 @@ use foldline::transcript::RecordedSession;
 use foldline::wire::Format;
 use foldline::{Handle, Meter, Part};
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::actions::{action_ranges, for_each_action_line};
@@ -111,7 +111,7 @@ pub struct ContextNeed {
 }
 
 /// The position of a line.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TextPosition {
     /// Index of the message.
     pub message: usize,

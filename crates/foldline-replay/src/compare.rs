@@ -7,7 +7,7 @@ use foldline::conversation::task_title;
 use foldline::transcript::RecordedSession;
 use foldline::{Meter, Prices};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -69,7 +69,7 @@ pub struct CompareOptions {
 pub type PriceChoice<'a> = &'a (dyn Fn(&RecordedSession) -> Prices + Sync);
 
 /// What people recognize a recorded session by.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOrigin {
     /// The day of its first entry, as YYYY-MM-DD.
     pub date: Option<String>,
@@ -87,7 +87,7 @@ impl SessionOrigin {
 }
 
 /// The runs of one conversation, in the order of the engines; the first is no compaction.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SessionOutcome {
     /// The recording's name.
     pub id: String,
@@ -99,10 +99,19 @@ pub struct SessionOutcome {
     /// Tokens that the model wrote.
     pub output: u64,
     /// The prices by which engines decided and costs are computed.
-    #[serde(skip)]
+    #[serde(with = "crate::exact_prices")]
     pub prices: Prices,
     /// One run per engine, after the run without compaction.
     pub runs: Vec<ReplayRun>,
+}
+
+/// The runs of one conversation, and its position in the set of recordings.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PlacedOutcome {
+    /// Index of the recording in the whole set.
+    pub position: usize,
+    /// The runs.
+    pub outcome: SessionOutcome,
 }
 
 /// All runs of a comparison.
@@ -144,24 +153,45 @@ pub fn compare_engines_at(
     prices: PriceChoice<'_>,
     done: impl Fn(&SessionOutcome) + Sync,
 ) -> Result<EngineComparison, EngineError> {
+    let outcomes = replay_recordings(recordings.enumerate(), corpus, engines, options, prices, done)?;
+    let outcomes = outcomes.into_iter().map(|placed| placed.outcome).collect();
+    Ok(EngineComparison::new(engine_names(engines), outcomes, options.prices))
+}
+
+/// Replays recordings, given with their positions in a set, through every engine. Returns the outcomes by position.
+/// `done` is called after each conversation.
+///
+/// # Errors
+///
+/// Fails if an engine fails, with its name and the conversation.
+pub fn replay_recordings(
+    recordings: impl Iterator<Item = (usize, RecordedSession)> + Send,
+    corpus: &CorpusStats,
+    engines: &[EngineSpec],
+    options: &CompareOptions,
+    prices: PriceChoice<'_>,
+    done: impl Fn(&SessionOutcome) + Sync,
+) -> Result<Vec<PlacedOutcome>, EngineError> {
     // A conversation is read when a thread is free for it, so only a few are in memory at a time.
     let mut outcomes = recordings
-        .enumerate()
         .par_bridge()
         .filter(|(_, recording)| action_ranges(&recording.conversation.messages).len() >= options.min_calls)
-        .map(|(at, recording)| {
+        .map(|(position, recording)| {
             let options = CompareOptions { prices: prices(&recording), ..options.clone() };
             let outcome = replay_recording(recording, corpus, engines, &options)?;
             done(&outcome);
-            Ok((at, outcome))
+            Ok(PlacedOutcome { position, outcome })
         })
         .collect::<Result<Vec<_>, EngineError>>()?;
-    outcomes.sort_by_key(|&(at, _)| at);
-    let outcomes: Vec<SessionOutcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    let mut engine_names = vec![baselines::BASELINES[0].name().to_owned()];
-    engine_names.extend(engines.iter().map(|it| it.name().to_owned()));
-    let prices = average_prices(&outcomes).unwrap_or(options.prices);
-    Ok(EngineComparison { engine_names, outcomes, prices })
+    outcomes.sort_by_key(|placed| placed.position);
+    Ok(outcomes)
+}
+
+/// Returns the names of all rows of a comparison: no compaction, then the engines.
+pub fn engine_names(engines: &[EngineSpec]) -> Vec<String> {
+    let mut names = vec![baselines::BASELINES[0].name().to_owned()];
+    names.extend(engines.iter().map(|it| it.name().to_owned()));
+    names
 }
 
 /// Returns the common prices of conversations, or their average, weighted by the input tokens without compaction.
@@ -261,6 +291,12 @@ pub struct EngineSummary {
 }
 
 impl EngineComparison {
+    /// Creates the comparison of these conversations. Without any, it has the given prices.
+    pub fn new(engine_names: Vec<String>, outcomes: Vec<SessionOutcome>, default_prices: Prices) -> Self {
+        let prices = average_prices(&outcomes).unwrap_or(default_prices);
+        Self { engine_names, outcomes, prices }
+    }
+
     /// Returns the number of calls of all conversations.
     pub fn calls(&self) -> u64 {
         self.outcomes.iter().map(|outcome| outcome.runs[0].score.calls).sum()

@@ -15,6 +15,7 @@ pub(crate) mod corpus_stats;
 mod edit;
 mod engine;
 mod engine_messages;
+mod exact_prices;
 mod external;
 pub(crate) mod foldline_engine;
 pub(crate) mod identifiers;
@@ -26,6 +27,7 @@ mod rendering;
 mod repeats;
 mod report;
 mod score;
+mod shard;
 mod text;
 mod validity;
 mod whole_strings;
@@ -37,8 +39,8 @@ pub use crate::oracle::{OracleEngine, OracleSchedule};
 pub use crate::recordings::{ReadError, RecordingFiles, open_decompressed};
 pub use case::{ContextNeed, RECENT_MESSAGES, RecordedCall, ReplayCase, TextPosition};
 pub use compare::{
-    CompareOptions, EngineComparison, EngineSpec, EngineSummary, PriceChoice, SessionOrigin, SessionOutcome,
-    compare_engines, compare_engines_at, is_tuning_half,
+    CompareOptions, EngineComparison, EngineSpec, EngineSummary, PlacedOutcome, PriceChoice, SessionOrigin,
+    SessionOutcome, compare_engines, compare_engines_at, engine_names, is_tuning_half, replay_recordings,
 };
 pub use edit::EditAnchor;
 pub use engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
@@ -47,5 +49,6 @@ pub use interval::IntervalEstimate;
 pub use recall::RecallEngine;
 pub use report::{PriceTableCosts, ReplayReport, ReplayedSession, ReportRow, ReportedPrices};
 pub use score::{CallPoint, HitRatio, MissingContext, ReplayRun, ReplayScore, TokenSpend, WINDOW_TOKENS, replay};
+pub use shard::{MergedReplay, RecordingSetHash, ReplayShard, ShardContext, ShardError, ShardResult, merge_shards};
 pub use text::TextOrigin;
 pub use whole_strings::for_each_whole_string;

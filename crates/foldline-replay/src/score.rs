@@ -1,10 +1,11 @@
 //! Scoring of one engine over one conversation.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use foldline::{Handle, Prices};
 use rustc_hash::FxHashSet;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::case::{ContextNeed, RecordedCall, ReplayCase, TextPosition};
 use crate::engine::{EngineError, EngineSession, EngineSetup, ReplayEngine};
@@ -25,7 +26,7 @@ const TRAIL_INTERVAL_CALLS: usize = 8;
 const MAX_LAW_CHECKS: u64 = 24;
 
 /// A number of hits out of a total.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HitRatio {
     /// Number of hits.
     pub hits: u64,
@@ -51,7 +52,7 @@ impl HitRatio {
 }
 
 /// Tokens by price class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenSpend {
     /// Read from the provider's cache.
     pub read: u64,
@@ -75,7 +76,7 @@ impl TokenSpend {
 }
 
 /// Results of an engine on a conversation. Scores of conversations can be added.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReplayScore {
     /// Calls replayed.
     pub calls: u64,
@@ -118,7 +119,7 @@ pub struct ReplayScore {
     /// Law violations of renderings that the full requests do not have, checked at creases and at the end.
     pub laws_broken: u64,
     /// The same violations by the name of the law.
-    pub violations_by_law: BTreeMap<&'static str, u64>,
+    pub violations_by_law: BTreeMap<Cow<'static, str>, u64>,
     /// Recall of the artifact trail against that of the full request, at every eighth call.
     pub trail_recall: HitRatio,
     /// Precision of the artifact trail against that of the full request.
@@ -173,7 +174,7 @@ impl ReplayScore {
 }
 
 /// A distant identifier that was missing when an action needed it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MissingContext {
     /// Index of the call, from 0.
     pub call: usize,
@@ -196,7 +197,7 @@ pub struct MissingContext {
 }
 
 /// One call of a scored conversation.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct CallPoint {
     /// Tokens of the request.
     pub tokens: u64,
@@ -209,7 +210,7 @@ pub struct CallPoint {
 }
 
 /// A score with its details.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ReplayRun {
     /// The sums.
     pub score: ReplayScore,
@@ -301,10 +302,10 @@ pub fn replay(
 }
 
 impl ReplayScore {
-    fn record_violations(&mut self, violations: &BTreeMap<&'static str, u64>) {
+    fn record_violations(&mut self, violations: &BTreeMap<Cow<'static, str>, u64>) {
         for (law, count) in violations {
             self.laws_broken += count;
-            *self.violations_by_law.entry(law).or_default() += count;
+            *self.violations_by_law.entry(law.clone()).or_default() += count;
         }
     }
 

@@ -9,12 +9,12 @@ use std::borrow::Cow;
 use foldline::conversation::{CallArguments, MediaSource};
 use foldline::engine::text_kind::strip_terminal_codes;
 use foldline::{Message, Part, Role};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Origin of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextOrigin {
     /// Text of a system, developer or user message.

@@ -1,5 +1,6 @@
 //! Validity: the provider laws that a rendering violates and the full request does not.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use foldline::laws::{LawProfile, check_conversation};
@@ -13,7 +14,7 @@ pub(crate) fn new_violations<'m>(
     case: &ReplayCase,
     at: usize,
     rendering: impl Iterator<Item = &'m SharedMessage>,
-) -> BTreeMap<&'static str, u64> {
+) -> BTreeMap<Cow<'static, str>, u64> {
     let profile = LawProfile::for_model(case.format, case.model.as_deref());
     let mut rendered = violation_counts(case, rendering.map(|message| (**message).clone()), &profile);
     if rendered.is_empty() {
@@ -31,7 +32,7 @@ fn violation_counts(
     case: &ReplayCase,
     messages: impl Iterator<Item = Message<'static>>,
     profile: &LawProfile,
-) -> BTreeMap<&'static str, u64> {
+) -> BTreeMap<Cow<'static, str>, u64> {
     let conversation = Conversation {
         model: case.model.clone().map(Into::into),
         system: case.system.clone(),
@@ -40,7 +41,7 @@ fn violation_counts(
     };
     let mut counts = BTreeMap::new();
     for violation in check_conversation(&conversation, profile) {
-        *counts.entry(violation.law.name()).or_default() += 1;
+        *counts.entry(violation.law.name().into()).or_default() += 1;
     }
     counts
 }

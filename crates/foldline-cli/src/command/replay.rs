@@ -1,6 +1,8 @@
 //! `foldline replay`: replays recorded sessions and reports what folding would have saved, cost and lost.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read as _;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,8 +16,9 @@ use foldline::transcript::{LogFormat, RecordedSession};
 use foldline::{Meter, ModelTable, Policy, Prices};
 use foldline_replay::{
     CompareOptions, CorpusStats, EngineComparison, EngineSpec, EngineSummary, ExternalEngine, FoldlineEngine,
-    IntervalEstimate, OracleSchedule, ReadError, RecordingFiles, ReplayEngine, ReplayReport, baselines,
-    compare_engines_at,
+    IntervalEstimate, MergedReplay, OracleSchedule, ReadError, RecordingFiles, RecordingSetHash, ReplayEngine,
+    ReplayReport, ReplayShard, ShardContext, ShardResult, baselines, engine_names, merge_shards, open_decompressed,
+    replay_recordings,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -33,7 +36,7 @@ use crate::units::TokensArg;
 #[derive(Args)]
 pub(crate) struct ReplayCommand {
     /// Recordings: files or folders, plain or compressed, of any supported agent
-    /// (`~/.claude/projects`, `~/.codex/sessions`, ..).
+    /// (`~/.claude/projects`, `~/.codex/sessions`, ..). With --merge: the results of shards.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Replay another engine as well: a command that uses the protocol of `foldline pipe`. May be
@@ -65,6 +68,15 @@ pub(crate) struct ReplayCommand {
     /// Write the report as JSON; `-` is standard output, instead of the summary. It quotes lines of the sessions.
     #[arg(long, value_name = "OUT")]
     json: Option<PathBuf>,
+    /// Replay only one of N shards of the sessions, such as 2/8, and write its result for --merge to --json. Sessions
+    /// are assigned by their names. Every shard needs all recordings.
+    #[arg(long, value_name = "I/N", requires = "json", conflicts_with = "html")]
+    shard: Option<ReplayShard>,
+    /// Merge the results of all shards into the report of one replay.
+    #[arg(long, conflicts_with_all = [
+        "shard", "engine", "budget", "prices", "policy", "min_calls", "sample", "baselines",
+    ])]
+    merge: bool,
 }
 
 /// Baselines that are replayed next to the engine.
@@ -78,11 +90,72 @@ enum BaselineSet {
     All,
 }
 
+/// The results of all sessions and what a report needs besides them.
+struct ReplayOutput {
+    comparison: EngineComparison,
+    context: ShardContext,
+}
+
+/// The version that results of shards must have in common.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The row whose sessions are reported: foldline's, after no compaction.
+const SUBJECT: usize = 1;
+/// Flags whose values a report shows.
+const BUDGET_FLAG: &str = "--budget";
+const PRICES_FLAG: &str = "--prices";
+const MIN_CALLS_FLAG: &str = "--min-calls";
+
 /// The simple policies that `--baselines some` replays.
 const DEFAULT_BASELINES: [&str; 2] = ["mask all but 10 results", "clear above 100k, keep 3"];
 
 impl ReplayCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let finished = if self.merge { Some(self.merge_results()?) } else { self.replay()? };
+        let Some(ReplayOutput { comparison, context }) = finished else { return Ok(ExitCode::SUCCESS) };
+        let setting = |flag: &str| context.settings.get(flag).map(String::as_str);
+        if comparison.outcomes.is_empty() {
+            let min_calls = setting(MIN_CALLS_FLAG).unwrap_or_default();
+            bail!("no session in {} has {min_calls} calls or more; see --min-calls", context.data_set);
+        }
+        if let Some(line) = format_left_out(&context) {
+            report(&line);
+        }
+        let price_label = setting(PRICES_FLAG).map_or_else(|| default_price_label(&comparison), ToOwned::to_owned);
+        if !self.json.as_deref().is_some_and(is_stdout) {
+            print_stdout(&format_summary(&comparison, &price_label))?;
+        }
+        if self.html.is_some() || self.json.is_some() {
+            let budget =
+                setting(BUDGET_FLAG).and_then(|tokens| tokens.parse().ok()).context("results have no --budget")?;
+            let report =
+                ReplayReport::new(&comparison, SUBJECT, &context.data_set, &price_label, &context.date, budget);
+            if let Some(path) = &self.html {
+                write_output(Some(path), report.to_html().as_bytes())?;
+            }
+            if let Some(path) = &self.json {
+                write_json(path, &report.to_json())?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Reads and merges the results of shards.
+    fn merge_results(&self) -> Result<ReplayOutput> {
+        let mut results = Vec::with_capacity(self.files.len());
+        for path in &self.files {
+            let name = path.display().to_string();
+            let mut text = String::new();
+            open_decompressed(path)
+                .and_then(|mut input| input.read_to_string(&mut text))
+                .with_context(|| format!("could not read {name}"))?;
+            results.push((name.clone(), ShardResult::parse(&name, &text, VERSION)?));
+        }
+        let MergedReplay { comparison, context } = merge_shards(results)?;
+        Ok(ReplayOutput { comparison, context })
+    }
+
+    /// Replays all sessions, or those of a shard. Returns the results of all sessions; those of a shard are written.
+    fn replay(&self) -> Result<Option<ReplayOutput>> {
         let fixed_prices = self.prices.as_deref().map(named_prices).transpose()?;
         let options = CompareOptions {
             budget: self.budget.0,
@@ -110,42 +183,54 @@ impl ReplayCommand {
             sampled.as_ref().map_or_else(|| corpus.count_with_calls(options.min_calls), |sampled| sampled.len());
         let bar = ProgressBar::new(count as u64).with_style(style);
         let read_errors = AtomicUsize::new(0);
+        let mut set_hash = RecordingSetHash::default();
         let recordings = self
             .read_recordings(&bar, ReadErrorMode::Counted(&read_errors))?
-            .filter(|recording| sampled.as_ref().is_none_or(|sampled| sampled.contains(&recording.id)));
+            .inspect(|recording| set_hash.add(recording))
+            .enumerate()
+            .filter(|(_, recording)| self.shard.is_none_or(|shard| shard.contains(&recording.id)))
+            .filter(|(_, recording)| sampled.as_ref().is_none_or(|sampled| sampled.contains(&recording.id)));
         let prices = |recording: &RecordedSession| fixed_prices.unwrap_or_else(|| session_prices(recording, &options));
-        let comparison = compare_engines_at(recordings, &corpus, &engines, &options, &prices, |_| bar.inc(1))?;
+        let outcomes = replay_recordings(recordings, &corpus, &engines, &options, &prices, |_| bar.inc(1))?;
         bar.finish_and_clear();
-        if comparison.outcomes.is_empty() {
-            bail!("no session in {} has {} calls or more; see --min-calls", join_paths(&self.files), options.min_calls);
-        }
         let unread = read_errors.into_inner();
         if unread > 0 {
             report(&format!("{unread} entries of the recordings could not be read and were skipped"));
         }
-        if let Some(line) = format_left_out(&corpus, options.min_calls) {
-            report(&line);
-        }
+        let left_out = corpus.shorter_than(options.min_calls).into_iter().map(|(id, calls)| (id.to_owned(), calls));
+        let context = ShardContext {
+            settings: self.settings(&options),
+            data_set: join_paths(&self.files),
+            date: jiff::Zoned::now().date().to_string(),
+            left_out: left_out.collect(),
+        };
+        let names = engine_names(&engines);
+        let Some((shard, path)) = self.shard.zip(self.json.as_deref()) else {
+            let outcomes = outcomes.into_iter().map(|placed| placed.outcome).collect();
+            let comparison = EngineComparison::new(names, outcomes, options.prices);
+            return Ok(Some(ReplayOutput { comparison, context }));
+        };
+        let result = ShardResult::new(shard, VERSION, context, &set_hash, names, outcomes, SUBJECT);
+        write_json(path, &result.to_json())?;
+        let sessions = pluralize(result.session_count() as u64, "session");
+        report(&format!(
+            "shard {shard}: {sessions} replayed; `foldline replay --merge` merges the results of all shards"
+        ));
+        Ok(None)
+    }
 
-        let price_label = self.prices.clone().unwrap_or_else(|| default_price_label(&comparison));
-        if !self.json.as_deref().is_some_and(is_stdout) {
-            print_stdout(&format_summary(&comparison, &price_label))?;
-        }
-        if self.html.is_some() || self.json.is_some() {
-            let today = jiff::Zoned::now().date().to_string();
-            let report =
-                ReplayReport::new(&comparison, 1, &join_paths(&self.files), &price_label, &today, self.budget.0);
-            if let Some(path) = &self.html {
-                write_output(Some(path), report.to_html().as_bytes())?;
-            }
-            if let Some(path) = &self.json {
-                write_output(
-                    Some(path).filter(|path| !is_stdout(path)).map(PathBuf::as_path),
-                    (report.to_json() + "\n").as_bytes(),
-                )?;
-            }
-        }
-        Ok(ExitCode::SUCCESS)
+    /// Returns the settings that all shards of a replay must share, by flag.
+    fn settings(&self, options: &CompareOptions) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::from([
+            (BUDGET_FLAG, options.budget.to_string()),
+            (MIN_CALLS_FLAG, options.min_calls.to_string()),
+            ("--policy", self.policy.name.to_owned()),
+            ("--baselines", format!("{:?}", self.baselines).to_lowercase()),
+        ]);
+        settings.extend(self.prices.clone().map(|name| (PRICES_FLAG, name)));
+        settings.extend(self.sample.map(|count| ("--sample", count.to_string())));
+        settings.extend((!self.engine.is_empty()).then(|| ("--engine", self.engine.join(" --engine "))));
+        settings.into_iter().map(|(flag, value)| (flag.to_owned(), value)).collect()
     }
 
     /// Returns the recordings, one by one. Read errors are reported in the first run only and counted in the second.
@@ -241,11 +326,12 @@ fn default_price_label(comparison: &EngineComparison) -> String {
 }
 
 /// Describes the sessions that are too short to be replayed; `None` if there are none.
-fn format_left_out(corpus: &CorpusStats, min_calls: usize) -> Option<String> {
-    let short = corpus.shorter_than(min_calls);
+fn format_left_out(context: &ShardContext) -> Option<String> {
+    let short = &context.left_out;
     if short.is_empty() {
         return None;
     }
+    let min_calls = context.settings.get(MIN_CALLS_FLAG).map_or("", String::as_str);
     let named: Vec<String> =
         short.iter().take(MAX_NAMED_SESSIONS).map(|(id, calls)| format!("{} ({calls})", plain(id))).collect();
     let more = if short.len() > named.len() { ", .." } else { "" };
@@ -254,6 +340,12 @@ fn format_left_out(corpus: &CorpusStats, min_calls: usize) -> Option<String> {
         pluralize(short.len() as u64, "session"),
         named.join(", ")
     ))
+}
+
+/// Writes JSON to a file or to standard output.
+fn write_json(path: &Path, json: &str) -> Result<()> {
+    let file = Some(path).filter(|path| !is_stdout(path));
+    write_output(file, format!("{json}\n").as_bytes())
 }
 
 /// Returns true for the argument that means standard output.
