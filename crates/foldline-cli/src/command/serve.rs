@@ -37,7 +37,7 @@ impl ServeCommand {
         if settings.tokens.is_empty() && settings.tenancy.is_none_or(|tenancy| tenancy == Tenancy::Single) {
             settings.policy_replay = LocalReplay::new(settings.policy.clone()).map(|replay| Arc::new(replay) as _);
         }
-        let archive = archive::open_for_mode(&layers, settings.mode)?;
+        let archive = archive::open_for_proxy(&layers, &settings)?;
         crate::log::init_stderr();
         #[cfg(unix)]
         raise_open_file_limit();

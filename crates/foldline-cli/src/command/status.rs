@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use foldline_server::activity::{ActivityLog, ActivityTotals, now_millis};
+use foldline_server::activity::{ActivityLog, ActivityTotals, GroupTotals, SessionGroup, now_millis};
 use foldline_server::proxy::probe;
 use serde_json::json;
 
@@ -50,10 +50,13 @@ impl StatusCommand {
         let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let today = now_millis().div_euclid(DAY_MILLIS);
         let read = |log: ActivityLog| {
-            log.read(|summary| [today, today - 6, 0].map(|day| summary.totals_since(day)))
-                .context("could not read the journal")
+            log.read(|summary| {
+                let totals = [today, today - 6, 0].map(|day| summary.totals_since(day));
+                (totals, SessionGroup::ALL.map(|group| summary.group_since(0, group)))
+            })
+            .context("could not read the journal")
         };
-        let [today, week, all] = open_log(&settings)?.map(read).transpose()?.unwrap_or_default();
+        let ([today, week, all], groups) = open_log(&settings)?.map(read).transpose()?.unwrap_or_default();
         if self.line {
             print_stdout(&format!("{}\n", status_line(&today)))?;
             return Ok(ExitCode::SUCCESS);
@@ -68,6 +71,7 @@ impl StatusCommand {
                 "version": env!("CARGO_PKG_VERSION"),
                 "proxies": proxies,
                 "totals": { "today": today.to_json(), "week": week.to_json(), "all": all.to_json() },
+                "groups": SessionGroup::ALL.iter().zip(groups).map(|(group, sum)| sum.to_json(*group)).collect::<Vec<_>>(),
             });
             print_stdout(&format!("{status}\n"))?;
             return Ok(ExitCode::SUCCESS);
@@ -84,8 +88,30 @@ impl StatusCommand {
             return Ok(ExitCode::SUCCESS);
         }
         print_stdout(&format_table(&[("today (UTC)", today), ("7 days", week), ("all time", all)]))?;
+        if groups.iter().any(|group| group.sessions > 0) {
+            print_stdout(&format_groups(&groups))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Formats the groups of sessions that are compared (`--observe-share`).
+fn format_groups(groups: &[GroupTotals; 2]) -> String {
+    let mut text = "\nsessions compared (--observe-share):\n".to_owned();
+    for (group, sum) in SessionGroup::ALL.iter().zip(groups) {
+        let totals = &sum.totals;
+        let billed =
+            if totals.priced_requests > 0 { format_dollars(totals.billed.dollars()) } else { "no price".to_owned() };
+        text.push_str(&format!(
+            "{} {:>9} sessions {:>9} requests {:>13} sent {billed:>10} {:>6} upstream errors\n",
+            padded(group.name(), 8),
+            format_number(sum.sessions),
+            format_number(totals.requests),
+            format_number(totals.sent_tokens),
+            format_number(sum.upstream_errors),
+        ));
+    }
+    text
 }
 
 /// Formats an amount with its sign.

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use foldline::engine::StoreError;
 use foldline::{Original, OriginalStore};
 use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, AuditLog, Namespace, TenantArchive};
-use foldline_server::proxy::ProxyMode;
+use foldline_server::proxy::ProxySettings;
 
 use crate::environment;
 use crate::settings::layers::SettingLayers;
@@ -33,14 +33,14 @@ pub(crate) fn namespace(layers: &SettingLayers) -> Result<Namespace> {
 }
 
 /// Opens the archive of a proxy; `None` unless the proxy folds.
-pub(crate) fn open_for_mode(layers: &SettingLayers, mode: ProxyMode) -> Result<Option<Archive>> {
-    match mode {
-        ProxyMode::Fold => {
+pub(crate) fn open_for_proxy(layers: &SettingLayers, settings: &ProxySettings) -> Result<Option<Archive>> {
+    match settings.may_fold() {
+        true => {
             let opened = ArchiveSettings::resolve(layers)?.open(AccessMode::ReadWrite);
             let advice = "the archive could not be opened; set another one with --archive, or use --mode off";
             Ok(Some(opened.context(advice)?))
         }
-        ProxyMode::Observe | ProxyMode::Off => Ok(None),
+        false => Ok(None),
     }
 }
 

@@ -12,6 +12,10 @@ use serde::Deserialize;
 use crate::environment;
 use crate::settings::table::{SETTINGS, SETTINGS_FILE, Setting, UPSTREAM, ValueKind, find_setting, nearest};
 
+/// The key of the tables of tenants, and the keys in them.
+const TENANT_TABLES: &str = "tenant";
+const TENANT_KEYS: [&str; 3] = ["mode", "policy", "upstream"];
+
 /// Values of one source, by the name of the setting.
 pub(crate) type SettingValues = BTreeMap<&'static str, String>;
 
@@ -26,6 +30,8 @@ pub(crate) struct SettingLayer {
     pub(crate) values: SettingValues,
     /// Tables `[upstream.NAME]` of a file.
     pub(crate) upstreams: Vec<UpstreamTable>,
+    /// Tables `[tenant.NAME]` of a file.
+    pub(crate) tenants: Vec<TenantTable>,
 }
 
 /// A table `[upstream.NAME]` of a settings file.
@@ -35,6 +41,16 @@ pub(crate) struct UpstreamTable {
     pub(crate) url: String,
     pub(crate) dialect: Option<String>,
     pub(crate) auth: Option<String>,
+}
+
+/// A table `[tenant.NAME]` of a settings file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TenantTable {
+    pub(crate) name: String,
+    pub(crate) mode: Option<String>,
+    pub(crate) policy: Option<String>,
+    /// Names of tables `[upstream.NAME]`.
+    pub(crate) upstreams: Vec<String>,
 }
 
 /// The fields of a table `[upstream.NAME]`.
@@ -51,6 +67,7 @@ struct UpstreamFields {
 struct FileSettings {
     values: SettingValues,
     upstreams: Vec<UpstreamTable>,
+    tenants: Vec<TenantTable>,
 }
 
 /// Origin of a value.
@@ -86,6 +103,17 @@ impl fmt::Display for SettingPlace<'_> {
     }
 }
 
+impl SettingLayer {
+    fn new(source: SettingSource, values: SettingValues) -> Self {
+        Self { source, values, upstreams: Vec::new(), tenants: Vec::new() }
+    }
+
+    fn from_file(path: PathBuf, file: FileSettings) -> Self {
+        let FileSettings { values, upstreams, tenants } = file;
+        Self { source: SettingSource::File(path), values, upstreams, tenants }
+    }
+}
+
 impl SettingLayers {
     /// Loads the variables and the settings file below these flags.
     pub(crate) fn load(flags: SettingValues) -> Result<Self> {
@@ -94,12 +122,12 @@ impl SettingLayers {
         let named = flags.get(SETTINGS_FILE.name).or(variables.get(SETTINGS_FILE.name)).map(PathBuf::from);
         let file = named.or_else(|| default_settings_path().filter(|path| path.exists()));
         let mut layers = vec![
-            SettingLayer { source: SettingSource::Flags, values: flags, upstreams: Vec::new() },
-            SettingLayer { source: SettingSource::Variables, values: variables, upstreams: Vec::new() },
+            SettingLayer::new(SettingSource::Flags, flags),
+            SettingLayer::new(SettingSource::Variables, variables),
         ];
         if let Some(path) = file {
-            let FileSettings { values, upstreams } = read_settings_file(&path)?;
-            layers.push(SettingLayer { source: SettingSource::File(path), values, upstreams });
+            let file = read_settings_file(&path)?;
+            layers.push(SettingLayer::from_file(path, file));
         }
         Ok(Self { layers })
     }
@@ -107,10 +135,7 @@ impl SettingLayers {
     #[cfg(test)]
     pub(crate) fn from_toml(files: &[&str]) -> Result<Self> {
         let path = Path::new("proxy.toml");
-        let layer = |text: &&str| {
-            let FileSettings { values, upstreams } = parse_settings(text, path)?;
-            Ok(SettingLayer { source: SettingSource::File(path.to_owned()), values, upstreams })
-        };
+        let layer = |text: &&str| Ok(SettingLayer::from_file(path.to_owned(), parse_settings(text, path)?));
         Ok(Self { layers: files.iter().map(layer).collect::<Result<_>>()? })
     }
 
@@ -118,8 +143,9 @@ impl SettingLayers {
     pub(crate) fn for_child(mut self, caller: SettingValues) -> Self {
         for layer in self.layers.iter_mut().filter(|layer| layer.source != SettingSource::Flags) {
             layer.values.retain(|name, _| find_setting(name).is_none_or(|setting| !setting.is_shared));
+            layer.tenants.clear();
         }
-        self.layers.push(SettingLayer { source: SettingSource::Caller, values: caller, upstreams: Vec::new() });
+        self.layers.push(SettingLayer::new(SettingSource::Caller, caller));
         self
     }
 
@@ -131,6 +157,11 @@ impl SettingLayers {
     /// Returns the tables `[upstream.NAME]`.
     pub(crate) fn upstream_tables(&self) -> impl Iterator<Item = &UpstreamTable> {
         self.layers.iter().flat_map(|layer| &layer.upstreams)
+    }
+
+    /// Returns the tables `[tenant.NAME]`.
+    pub(crate) fn tenant_tables(&self) -> impl Iterator<Item = &TenantTable> {
+        self.layers.iter().flat_map(|layer| &layer.tenants)
     }
 
     /// Returns true if the setting is a flag.
@@ -211,14 +242,19 @@ fn read_settings_file(path: &Path) -> Result<FileSettings> {
     Ok(settings)
 }
 
-/// Parses a settings file: keys with texts, numbers and booleans, and tables of upstreams.
+/// Parses a settings file: keys with texts, numbers and booleans, and tables of upstreams and tenants.
 fn parse_settings(text: &str, path: &Path) -> Result<FileSettings> {
     let place = path.display();
     let table: toml::Table = text.parse().map_err(|error| syntax_error(text, path, &error))?;
-    let FileSettings { mut values, mut upstreams } = FileSettings::default();
+    let FileSettings { mut values, mut upstreams, mut tenants } = FileSettings::default();
     for (key, value) in table {
         if let (true, toml::Value::Table(tables)) = (key == UPSTREAM.name, &value) {
             upstreams = parse_upstream_tables(tables, path)?;
+            continue;
+        }
+        if let (true, toml::Value::Table(tables)) = (key == TENANT_TABLES, &value) {
+            tenants =
+                tables.iter().map(|(name, table)| parse_tenant_table(name, table, path)).collect::<Result<_>>()?;
             continue;
         }
         let Some(setting) = find_setting(&key) else {
@@ -236,7 +272,7 @@ fn parse_settings(text: &str, path: &Path) -> Result<FileSettings> {
         };
         values.insert(setting.name, value);
     }
-    Ok(FileSettings { values, upstreams })
+    Ok(FileSettings { values, upstreams, tenants })
 }
 
 /// Parses the tables `[upstream.NAME]`.
@@ -250,6 +286,33 @@ fn parse_upstream_tables(tables: &toml::Table, path: &Path) -> Result<Vec<Upstre
         Ok(UpstreamTable { name: name.clone(), url, dialect, auth })
     };
     tables.iter().map(parse).collect()
+}
+
+/// Parses a table `[tenant.NAME]`.
+fn parse_tenant_table(name: &str, table: &toml::Value, path: &Path) -> Result<TenantTable> {
+    let place = format!("[tenant.{name}] in {}", path.display());
+    let toml::Value::Table(fields) = table else { bail!("{place} must be a table with {}", TENANT_KEYS.join(", ")) };
+    let mut tenant = TenantTable { name: name.to_owned(), ..TenantTable::default() };
+    for (key, value) in fields {
+        let text = || value.as_str().map(str::to_owned).ok_or_else(|| anyhow!("{key} of {place} must be a text"));
+        match key.as_str() {
+            "mode" => tenant.mode = Some(text()?),
+            "policy" => tenant.policy = Some(text()?),
+            "upstream" => {
+                let names = value
+                    .as_array()
+                    .map_or_else(|| vec![value.as_str()], |names| names.iter().map(toml::Value::as_str).collect());
+                let names: Option<Vec<String>> = names.into_iter().map(|name| name.map(str::to_owned)).collect();
+                tenant.upstreams =
+                    names.ok_or_else(|| anyhow!("upstream of {place} must be a text or a list of texts"))?;
+            }
+            _ => {
+                let nearest = nearest(key, TENANT_KEYS.into_iter()).unwrap_or_default();
+                bail!("unknown setting \"{key}\" of {place}; did you mean \"{nearest}\"?");
+            }
+        }
+    }
+    Ok(tenant)
 }
 
 /// Explains why a settings file is not valid TOML. The usual reason is a text without quotes.
@@ -311,6 +374,20 @@ mod tests {
             "archive-key cannot be set in proxy.toml; set $FOLDLINE_ARCHIVE_KEY"
         );
         assert!(parse_error("listen = [1]").contains("must be a text"));
+    }
+
+    #[test]
+    fn unknown_key_of_a_tenant_names_the_nearest() {
+        assert_eq!(
+            parse_error("[tenant.alice]\npolcy = \"tight\""),
+            "unknown setting \"polcy\" of [tenant.alice] in proxy.toml; did you mean \"policy\"?"
+        );
+        assert!(parse_error("[tenant]\nalice = 1").contains("must be a table with mode, policy, upstream"));
+        assert!(
+            parse_error("[tenant.alice]\nmode = 1").contains("mode of [tenant.alice] in proxy.toml must be a text")
+        );
+        assert!(parse_error("[tenant.alice]\nupstream = [1]").contains("a text or a list of texts"));
+        assert!(parse_error("tenant = \"alice\"").contains("unknown setting \"tenant\""));
     }
 
     #[cfg(unix)]

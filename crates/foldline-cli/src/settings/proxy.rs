@@ -1,5 +1,6 @@
 //! The settings of a proxy.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::str::FromStr;
@@ -9,18 +10,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use foldline::wire::{ApiFamily, Format};
 use foldline_server::proxy::{
-    AccessToken, ClientIdentity, NamedUpstream, OutboundSettings, ProxyLimits, ProxySettings, Timeouts, TlsFiles,
-    UpstreamAuth, Upstreams, check_secret_file, read_certificates,
+    AccessToken, ClientIdentity, NamedUpstream, OutboundSettings, ProxyLimits, ProxySettings, TenantSettings, Timeouts,
+    TlsFiles, UpstreamAuth, Upstreams, check_secret_file, read_certificates, tenant_kind, tenant_names,
 };
 
 use crate::clients::launch::CallerEnv;
 use crate::environment;
-use crate::settings::layers::{SettingLayers, SettingValues, UpstreamTable};
+use crate::settings::layers::{SettingLayers, SettingValues, TenantTable, UpstreamTable};
 use crate::settings::table::{
     ALLOW_HOST, ALLOW_ORIGIN, CA_CERT, CACHE_DIAGNOSTICS, CLIENT_CERT, CLIENT_KEY, GATEWAY, IDLE_TIMEOUT, LISTEN,
-    MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OLLAMA_NUM_CTX, OTLP_ENDPOINT, POLICY, RESPONSE_TIMEOUT,
-    SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS, TLS_CERT, TLS_KEY, TOKEN,
-    TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, upstream_setting,
+    MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OBSERVE_SHARE, OLLAMA_NUM_CTX, OTLP_ENDPOINT, POLICY,
+    RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS, TLS_CERT,
+    TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, nearest, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -55,7 +56,9 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
     let seconds = |setting, default: Duration| {
         Ok::<_, anyhow::Error>(layers.parse(setting, SecondsArg::from_str)?.map_or(default, |it| it.0))
     };
-    Ok(ProxySettings {
+    let named_upstreams: Vec<_> = layers.upstream_tables().map(named_upstream).collect::<Result<_>>()?;
+    let tenants = tenants(layers, &named_upstreams)?;
+    let settings = ProxySettings {
         policy_replay: None,
         listen: layers.parse(&LISTEN, parse_listen_address)?.unwrap_or(defaults.listen),
         tokens: access_tokens(layers)?,
@@ -70,9 +73,11 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
             _ => bail!("TLS needs both a certificate and its key; set tls-cert and tls-key"),
         },
         upstreams: upstreams(layers)?,
-        named_upstreams: layers.upstream_tables().map(named_upstream).collect::<Result<_>>()?,
+        named_upstreams,
+        tenants,
         outbound: outbound(layers)?,
         mode: layers.parse(&MODE, str::parse)?.unwrap_or(defaults.mode),
+        observe_share: layers.parse(&OBSERVE_SHARE, str::parse)?.unwrap_or(defaults.observe_share),
         policy: layers.parse(&POLICY, str::parse)?.unwrap_or(defaults.policy),
         models: models::model_table(layers)?,
         window: layers.parse(&WINDOW, TokensArg::from_str)?.map(|it| it.0),
@@ -98,7 +103,9 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
             idle: seconds(&IDLE_TIMEOUT, defaults.timeouts.idle)?,
             ..defaults.timeouts
         },
-    })
+    };
+    check_tenant_names(&settings)?;
+    Ok(settings)
 }
 
 /// Returns the settings of a proxy that serves a single command. Address, tokens and TLS of a shared proxy do not apply
@@ -187,6 +194,45 @@ fn named_upstream(table: &UpstreamTable) -> Result<Arc<NamedUpstream>> {
     Ok(Arc::new(upstream))
 }
 
+/// Resolves the tables `[tenant.NAME]`.
+fn tenants(layers: &SettingLayers, upstreams: &[Arc<NamedUpstream>]) -> Result<BTreeMap<String, TenantSettings>> {
+    layers.tenant_tables().map(|table| Ok((table.name.clone(), tenant_settings(table, upstreams)?))).collect()
+}
+
+fn tenant_settings(table: &TenantTable, upstreams: &[Arc<NamedUpstream>]) -> Result<TenantSettings> {
+    let place = format!("[tenant.{}]", table.name);
+    let mut own: Vec<Arc<NamedUpstream>> = Vec::new();
+    for name in &table.upstreams {
+        let Some(upstream) = upstreams.iter().find(|upstream| upstream.name() == name) else {
+            let advice = match nearest(name, upstreams.iter().map(|upstream| upstream.name())) {
+                Some(nearest) => format!("did you mean \"{nearest}\"?"),
+                None => format!("add a table [upstream.{name}] with its url"),
+            };
+            bail!("{place}: unknown upstream \"{name}\"; {advice}");
+        };
+        if let Some(other) = own.iter().find(|other| other.api_name() == upstream.api_name()) {
+            bail!("{place}: {} and {name} are upstreams of the same API; name one of them", other.name());
+        }
+        own.push(upstream.clone());
+    }
+    Ok(TenantSettings {
+        mode: table.mode.as_deref().map(str::parse).transpose().map_err(|error| anyhow!("{place}: {error}"))?,
+        policy: table.policy.as_deref().map(str::parse).transpose().map_err(|error| anyhow!("{place}: {error}"))?,
+        upstreams: own,
+    })
+}
+
+/// Refuses settings of a tenant to which no request can belong: a misspelled name would be ignored silently.
+fn check_tenant_names(settings: &ProxySettings) -> Result<()> {
+    let Some(name) = settings.tenants.keys().find(|name| tenant_kind(settings, name).is_none()) else { return Ok(()) };
+    match nearest(name, tenant_names(settings)) {
+        Some(nearest) => bail!("[tenant.{name}]: no token has this name; did you mean [tenant.{nearest}]?"),
+        None => {
+            bail!("[tenant.{name}]: no request can belong to this tenant; name tokens (NAME = TOKEN in --token-file)")
+        }
+    }
+}
+
 /// Returns the entries of a list that is separated by commas.
 fn list(layers: &SettingLayers, setting: &'static Setting) -> Vec<String> {
     let text = layers.get(setting).map(|value| value.text).unwrap_or_default();
@@ -224,6 +270,7 @@ fn parse_listen_address(text: &str) -> Result<SocketAddr, String> {
 mod tests {
     use super::*;
     use crate::settings::table::SETTINGS;
+    use foldline::Policy;
     use foldline_server::proxy::{ProxyMode, SummaryMode, Tenancy};
 
     fn resolve_toml(files: &[&str]) -> Result<ProxySettings> {
@@ -344,7 +391,34 @@ mod tests {
         assert!(SettingLayers::from_toml(&["upsteam = \"x\""]).is_err());
         assert!(error_of("summarize = \"on\"").contains("prepared"));
         assert!(error_of("mode = \"fast\"").contains("observe"));
+        assert!(error_of("observe-share = 20").contains("such as 20%"));
         assert!(resolve_toml(&["upstream = \"ftp://x\""]).is_err());
+    }
+
+    #[test]
+    fn tenant_tables_are_resolved() {
+        let base = "tokens = \"alice=t-a,bob=t-b\"\n[upstream.gpu]\nurl = \"http://b:1\"\n[upstream.gpu2]\n\
+                    url = \"http://c:1\"\n";
+        let parse = |tables: &str| resolve(&SettingLayers::from_toml(&[&format!("{base}{tables}")]).unwrap());
+        let settings = parse("[tenant.alice]\nmode = \"observe\"\npolicy = \"tight\"\nupstream = \"gpu\"").unwrap();
+        let alice = &settings.tenants["alice"];
+        assert_eq!((alice.mode, alice.policy.clone()), (Some(ProxyMode::Observe), Some(Policy::tight())));
+        assert_eq!(alice.upstreams[0].name(), "gpu");
+        for (tables, reason) in [
+            ("[tenant.alise]\nmode = \"off\"", "[tenant.alise]: no token has this name; did you mean [tenant.alice]?"),
+            ("[tenant.bob]\nmode = \"fast\"", "[tenant.bob]: unknown mode \"fast\""),
+            ("[tenant.bob]\npolicy = \"fast\"", "[tenant.bob]: "),
+            ("[tenant.bob]\nupstream = \"gpus\"", "[tenant.bob]: unknown upstream \"gpus\"; did you mean \"gpu\"?"),
+            ("[tenant.bob]\nupstream = [\"gpu\", \"gpu2\"]", "gpu and gpu2 are upstreams of the same API"),
+        ] {
+            let error = parse(tables).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(error_of("[tenant.alice]\nmode = \"off\"").contains("name tokens"));
+        let gateway = parse("[tenant.carol]\nmode = \"off\"");
+        assert!(gateway.is_err(), "no gateway names tenants");
+        let layers = SettingLayers::from_toml(&["gateway = \"bob\"", &format!("{base}[tenant.carol]\nmode = \"off\"")]);
+        assert!(resolve(&layers.unwrap()).is_ok());
     }
 
     #[test]

@@ -311,6 +311,19 @@ pub(crate) const MODE: Setting = Setting::new(
 )
 .default("fold");
 
+pub(crate) const OBSERVE_SHARE: Setting = Setting::new(
+    "observe-share",
+    "FOLDLINE_OBSERVE_SHARE",
+    Proxy,
+    Name,
+    "Share of the sessions, such as 20%, that are only observed, for a comparison with those that are folded",
+)
+.details(
+    "A session is chosen by a hash of its name (x-foldline-session) or of its first messages: the same on every replica \
+     and for the whole session. GET /foldline/api/v1/groups and `foldline status --json` compare the groups.",
+)
+.default("0%");
+
 pub(crate) const POLICY: Setting = Setting::new(
     "policy",
     "FOLDLINE_POLICY",
@@ -530,6 +543,7 @@ const OTHER_SETTINGS: &[&Setting] = &[
     &CLIENT_CERT,
     &CLIENT_KEY,
     &MODE,
+    &OBSERVE_SHARE,
     &POLICY,
     &WINDOW,
     &OLLAMA_NUM_CTX,

@@ -29,9 +29,10 @@ pub(crate) mod totals;
 pub use cache_break::BreakCause;
 pub use log::{ActivityLog, ActivityLogs};
 pub use record::{
-    CreaseRecord, FoldRecord, ProviderVerdict, RequestActivity, ToolWeight, UnfoldRecord, UnlistedCounts, WindowParts,
+    CreaseRecord, FoldRecord, ProviderVerdict, RequestActivity, SessionGroup, ToolWeight, UnfoldRecord, UnlistedCounts,
+    WindowParts,
 };
-pub use summary::{ActivitySummary, FoldEntry, SessionEntry, ToolEntry};
+pub use summary::{ActivitySummary, FoldEntry, GroupTotals, SessionEntry, ToolEntry};
 pub use totals::{ActivityTotals, NanoDollars};
 
 use std::time::{SystemTime, UNIX_EPOCH};

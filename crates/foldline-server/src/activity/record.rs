@@ -48,6 +48,9 @@ pub struct RequestActivity {
     /// Prompt tokens that folding would have sent, in observe mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub would_send_tokens: Option<u64>,
+    /// Group of the session, if sessions are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<SessionGroup>,
     /// Reported usage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -84,6 +87,29 @@ pub struct RequestActivity {
     /// Folds and unfolds that are not in the lists; none in the journal.
     #[serde(skip_serializing_if = "UnlistedCounts::is_zero")]
     pub unlisted: UnlistedCounts,
+}
+
+/// Group of a session, if a share of the sessions is only observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionGroup {
+    /// Its requests are folded.
+    Fold,
+    /// Its requests are only observed.
+    Observe,
+}
+
+impl SessionGroup {
+    /// All groups.
+    pub const ALL: [SessionGroup; 2] = [SessionGroup::Fold, SessionGroup::Observe];
+
+    /// Returns the name of the group, which is that of its mode.
+    pub fn name(self) -> &'static str {
+        match self {
+            SessionGroup::Fold => "fold",
+            SessionGroup::Observe => "observe",
+        }
+    }
 }
 
 /// What a provider reports about its cache, compared with the previous request of the session.

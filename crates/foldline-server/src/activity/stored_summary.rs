@@ -8,21 +8,24 @@ use std::collections::{HashSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use crate::activity::record::RequestActivity;
-use crate::activity::summary::{ActivitySummary, FoldEntry, SessionDetails, SessionEntry, ToolEntry, UnfoldEntry};
+use crate::activity::record::{RequestActivity, SessionGroup};
+use crate::activity::summary::{
+    ActivitySummary, FoldEntry, GroupTotals, SessionDetails, SessionEntry, ToolEntry, UnfoldEntry,
+};
 use crate::activity::totals::ActivityTotals;
 
 /// First bytes of a checkpoint, with the version of the format and of the rules by which records are added up.
-const HEADER: &[u8] = b"foldline activity 1\n";
+const HEADER: &[u8] = b"foldline activity 2\n";
 
 /// A summary with references, for writing, or without, for reading.
 #[derive(Serialize, Deserialize)]
-struct StoredSummary<Session, Detail, Day, Tool, Recent, Unfolds> {
+struct StoredSummary<Session, Detail, Day, Group, Tool, Recent, Unfolds> {
     /// Hash of the last event that was added, in hex.
     last_hash: Option<String>,
     sessions: Vec<Session>,
     details: Vec<Detail>,
     days: Vec<Day>,
+    groups: Vec<Group>,
     tools: Vec<Tool>,
     recent: Recent,
     recent_unfolds: Unfolds,
@@ -32,6 +35,7 @@ type ReadSummary = StoredSummary<
     SessionEntry,
     (String, StoredDetails),
     ((i64, String, String), ActivityTotals),
+    ((i64, SessionGroup), GroupTotals),
     ((String, String), ToolEntry),
     VecDeque<RequestActivity>,
     VecDeque<UnfoldEntry>,
@@ -54,6 +58,7 @@ impl ActivitySummary {
             sessions: self.sessions.values().collect(),
             details: self.details.iter().collect(),
             days: self.days.iter().collect(),
+            groups: self.groups.iter().collect(),
             tools: self.tools.iter().collect(),
             recent: &self.recent,
             recent_unfolds: &self.recent_unfolds,
@@ -76,6 +81,7 @@ impl ActivitySummary {
             details: stored.details.into_iter().map(restore).collect(),
             detail_bytes: 0,
             days: stored.days.into_iter().collect(),
+            groups: stored.groups.into_iter().collect(),
             tools: stored.tools.into_iter().collect(),
             recent: stored.recent,
             recent_unfolds: stored.recent_unfolds,
@@ -110,6 +116,7 @@ mod tests {
                 client: "agent".into(),
                 model: format!("model-{model}"),
                 received_tokens: tokens,
+                group: SessionGroup::ALL.get(session % 3).copied(),
                 crease: is_first.then(CreaseRecord::default),
                 folds: folds.collect(),
                 unfolds: unfolds.collect(),
@@ -132,9 +139,12 @@ mod tests {
                 (summary.session_requests(&entry.id).collect::<Vec<_>>(), folds)
             })
             .collect();
-        let (days, tools) = (&summary.days, &summary.tools);
+        let (days, groups, tools) = (&summary.days, &summary.groups, &summary.tools);
         let (recent, unfolds) = (&summary.recent, &summary.recent_unfolds);
-        format!("{sessions:?} {details:?} {days:?} {tools:?} {recent:?} {unfolds:?} {}", summary.detail_bytes)
+        format!(
+            "{sessions:?} {details:?} {days:?} {groups:?} {tools:?} {recent:?} {unfolds:?} {}",
+            summary.detail_bytes
+        )
     }
 
     proptest! {
@@ -158,7 +168,7 @@ mod tests {
     fn other_versions_are_not_read() {
         let bytes = ActivitySummary::default().to_bytes(None).unwrap();
         assert!(ActivitySummary::from_bytes(&bytes).is_some());
-        let later = String::from_utf8(bytes).unwrap().replace("activity 1", "activity 2");
+        let later = String::from_utf8(bytes).unwrap().replace("activity 2", "activity 3");
         assert!(ActivitySummary::from_bytes(later.as_bytes()).is_none());
         assert!(ActivitySummary::from_bytes(&[HEADER, b"{}"].concat()).is_none());
     }

@@ -2,12 +2,16 @@
 //! before, and reading costs what is shown.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use crate::activity::record::{FoldRecord, RequestActivity, WindowParts};
+use crate::activity::record::{FoldRecord, RequestActivity, SessionGroup, WindowParts};
 use crate::activity::totals::ActivityTotals;
 
+/// Statuses of errors begin here.
+const FIRST_ERROR_STATUS: u16 = 400;
 /// Milliseconds of a day.
 pub(crate) const DAY_MILLIS: i64 = 86_400_000;
 /// A session is live if it had a request within this time, in milliseconds.
@@ -43,10 +47,43 @@ pub struct ActivitySummary {
     pub(crate) detail_bytes: usize,
     /// By day, model and client.
     pub(crate) days: BTreeMap<(i64, String, String), ActivityTotals>,
+    /// By day and group, if sessions are compared.
+    pub(crate) groups: BTreeMap<(i64, SessionGroup), GroupTotals>,
     /// By client and tool.
     pub(crate) tools: BTreeMap<(String, String), ToolEntry>,
     pub(crate) recent: VecDeque<RequestActivity>,
     pub(crate) recent_unfolds: VecDeque<UnfoldEntry>,
+}
+
+/// Sums of one group of sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupTotals {
+    /// Sessions, by their first request.
+    pub sessions: u64,
+    /// Responses of the upstream with a status of 400 and above.
+    pub upstream_errors: u64,
+    /// Sums of requests.
+    pub totals: ActivityTotals,
+}
+
+impl GroupTotals {
+    /// Returns the group as the API shows it.
+    pub fn to_json(&self, group: SessionGroup) -> Value {
+        json!({
+            "group": group.name(),
+            "sessions": self.sessions,
+            "upstream_errors": self.upstream_errors,
+            "totals": self.totals.to_json(),
+        })
+    }
+}
+
+impl AddAssign for GroupTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.sessions = self.sessions.saturating_add(other.sessions);
+        self.upstream_errors = self.upstream_errors.saturating_add(other.upstream_errors);
+        self.totals += other.totals;
+    }
 }
 
 /// A session.
@@ -180,6 +217,12 @@ impl ActivitySummary {
             row = (day, OTHER_NAMES.to_owned(), OTHER_NAMES.to_owned());
         }
         *self.days.entry(row).or_default() += totals;
+        if let Some(group) = record.group {
+            let is_new = !self.sessions.contains_key(&record.session);
+            let upstream_errors = u64::from(record.status >= FIRST_ERROR_STATUS);
+            *self.groups.entry((day, group)).or_default() +=
+                GroupTotals { sessions: u64::from(is_new), upstream_errors, totals };
+        }
         self.add_to_tools(&record);
         self.remove_oldest_sessions();
         let session = self.sessions.entry(record.session.clone()).or_insert_with(|| SessionEntry {
@@ -199,6 +242,14 @@ impl ActivitySummary {
             session.title = title;
         }
         push_bounded(&mut self.recent, record.without_lists(), MAX_RECENT_REQUESTS);
+    }
+
+    /// Returns the sums of a group of sessions since a day.
+    pub fn group_since(&self, day: i64, group: SessionGroup) -> GroupTotals {
+        let mut sum = GroupTotals::default();
+        let days = self.groups.range((day, SessionGroup::Fold)..).filter(|((_, it), _)| *it == group);
+        days.for_each(|(_, totals)| sum += *totals);
+        sum
     }
 
     /// Removes a session that was deleted, at once. The totals by day and of tools still contain it, until the journal was

@@ -191,6 +191,7 @@ fn record_activity(
         overhead_micros: u64::try_from(response.overhead.as_micros()).unwrap_or(u64::MAX),
         received_tokens: prepared.received_tokens,
         sent_tokens: prepared.prompt_tokens(),
+        group: prepared.job.group,
         would_send_tokens: (!is_folding).then_some(prepared.sent_tokens),
         usage,
         crease: facts.crease.as_ref().map(crease_record),

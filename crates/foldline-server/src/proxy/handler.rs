@@ -68,6 +68,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let open = OpenRequest::admit(&state, &parts).await?;
 
     let route = RequestRoute::for_request(&parts, &state.settings.named_upstreams);
+    let route = route.for_tenant(&state.tenants.settings(&parts).upstreams);
     let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;
     if let Some(key) = ForeignKey::find(&parts.headers, &uri).filter(|_| !route.upstream.has_own_key()) {
         return Err(ErrorCause::ForeignKey(key).into());
@@ -139,7 +140,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
     let session = text(headers::SESSION).map(session_text);
     let body = body.decoded.clone()?;
     let tenant = state.tenants.identify(parts).ok()?;
-    let mode = state.modes.get(tenant.key);
+    let mode = state.modes.get(&tenant);
     if mode == ProxyMode::Off {
         return None;
     }
@@ -156,6 +157,7 @@ fn identify(state: &AppState, parts: &Parts, route: &RequestRoute, body: &Reques
         trace_parent: state.traces.is_on().then(|| text(headers::TRACE_PARENT)).flatten().map(str::to_owned),
         body,
         history,
+        group: None,
         requested: None,
     }))
 }

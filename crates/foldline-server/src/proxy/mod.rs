@@ -9,6 +9,7 @@
 //! | `reply` | the response for the client |
 //! | `state`, `settings` | shared state, fields only; plain values, resolved by the caller |
 //! | `upstream_urls` | base URLs of providers, one for each API |
+//! | `session_share` | a share of the sessions, for experiments |
 //! | `named_upstream` | upstreams that the settings name, and the choice of one for a request |
 //! | `downstream::listener` | connections: accepting, limits, graceful shutdown |
 //! | `downstream::io_timeout`, `downstream::tls` | timeouts of a client connection; certificate and key |
@@ -61,6 +62,7 @@ pub(crate) mod named_upstream;
 pub mod probe;
 pub mod reference;
 mod reply;
+mod session_share;
 mod settings;
 mod state;
 mod traces;
@@ -75,11 +77,13 @@ pub use crate::proxy::downstream::listener::Proxy;
 pub use crate::proxy::downstream::secret_file::check_secret_file;
 pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::{TlsFiles, TlsReload};
+pub use crate::proxy::fold::tenant::{TenantKind, tenant_kind, tenant_names};
 pub use crate::proxy::named_upstream::{InvalidNamedUpstream, NamedUpstream, UpstreamAuth};
 pub use crate::proxy::upstream::outbound::{
     ClientIdentity, InvalidNetworkProxy, NetworkProxy, OutboundSettings, read_certificates,
 };
+pub use session_share::SessionShare;
 pub use settings::{
-    InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, ThreadMode, Timeouts, UpstreamUrl,
-    Upstreams,
+    InvalidUpstreamUrl, ProxyLimits, ProxyMode, ProxySettings, SummaryMode, TenantSettings, ThreadMode, Timeouts,
+    UpstreamUrl, Upstreams,
 };

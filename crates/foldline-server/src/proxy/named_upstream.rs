@@ -130,6 +130,11 @@ impl NamedUpstream {
         &self.name
     }
 
+    /// Returns the name of its API.
+    pub fn api_name(&self) -> &'static str {
+        self.family.name
+    }
+
     /// Returns the base URL.
     pub fn url(&self) -> &UpstreamUrl {
         &self.url
@@ -156,6 +161,12 @@ impl UpstreamChoice {
         let (first, _) = rest.split_once('/')?;
         let named = upstreams.iter().find(|upstream| upstream.name == first)?;
         Some((Self { family: named.family, named: Some(named.clone()) }, &rest[first.len()..]))
+    }
+
+    /// Returns the upstream of a tenant for the same API, if there is one and the path did not select a named upstream.
+    pub(crate) fn or_of_tenant(self, upstreams: &[Arc<NamedUpstream>]) -> Self {
+        let own = upstreams.iter().find(|upstream| self.named.is_none() && upstream.family == self.family);
+        own.cloned().map(|named| Self { family: self.family, named: Some(named) }).unwrap_or(self)
     }
 
     /// Returns the name: its own, or that of the API.
@@ -211,6 +222,17 @@ mod tests {
         for path in ["/v1/messages", "/abc/v1", "/a", "a/v1", "/v1/a/messages", "//a/v1"] {
             assert_eq!(select(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn tenant_replaces_only_the_upstream_of_the_same_api() {
+        let own = [named("a", UpstreamAuth::Client).unwrap()];
+        let family = |format: Format| UpstreamChoice::from(format.dialect().family);
+        assert_eq!(family(Format::Anthropic).or_of_tenant(&own).name(), "a");
+        assert_eq!(family(Format::OpenAiChat).or_of_tenant(&own).name(), "openai");
+        let selected = [named("b", UpstreamAuth::Client).unwrap()];
+        let (choice, _) = UpstreamChoice::for_path(&selected, "/b/v1").unwrap();
+        assert_eq!(choice.or_of_tenant(&own).name(), "b");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Settings of the proxy: plain values, resolved once by the caller.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::proxy::downstream::auth::AccessToken;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls::TlsFiles;
 use crate::proxy::named_upstream::NamedUpstream;
+use crate::proxy::session_share::SessionShare;
 use crate::proxy::upstream::outbound::OutboundSettings;
 pub use crate::proxy::upstream_urls::{InvalidUpstreamUrl, UpstreamUrl, Upstreams};
 
@@ -45,6 +47,9 @@ pub struct ProxySettings {
     pub tenancy: Option<Tenancy>,
     /// Archive namespace under tenancy single.
     pub namespace: Namespace,
+    /// Settings of single tenants, by name: that of a token, the one that a gateway sends, or the archive's name for an API
+    /// key (`key-` and 32 hexadecimal digits). A name of a token that is also sent by a gateway means the token.
+    pub tenants: BTreeMap<String, TenantSettings>,
     /// Certificate and key, if the proxy terminates TLS.
     pub tls: Option<TlsFiles>,
     /// Providers, one for each API.
@@ -55,6 +60,8 @@ pub struct ProxySettings {
     pub outbound: OutboundSettings,
     /// Treatment of requests.
     pub mode: ProxyMode,
+    /// Share of the sessions whose requests are only observed, for a comparison with those that are folded; in mode fold.
+    pub observe_share: SessionShare,
     /// Fold policy: what may be folded, and when.
     pub policy: Policy,
     /// Windows and prices of models, for servers that do not report them.
@@ -84,6 +91,17 @@ pub struct ProxySettings {
     pub limits: ProxyLimits,
     /// Timeouts.
     pub timeouts: Timeouts,
+}
+
+/// Settings of one tenant; those that are not set are the proxy's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TenantSettings {
+    /// Treatment of its requests.
+    pub mode: Option<ProxyMode>,
+    /// Fold policy of its requests.
+    pub policy: Option<Policy>,
+    /// Upstreams that its requests use instead of those of the same APIs. A path can still select a named upstream.
+    pub upstreams: Vec<Arc<NamedUpstream>>,
 }
 
 /// Treatment of requests.
@@ -172,6 +190,14 @@ impl ProxySettings {
     }
 }
 
+impl ProxySettings {
+    /// Returns true if the requests of any tenant may be folded, for which an archive is needed.
+    pub fn may_fold(&self) -> bool {
+        let tenants = self.tenants.values().filter_map(|tenant| tenant.mode);
+        tenants.chain([self.mode]).any(|mode| mode == ProxyMode::Fold)
+    }
+}
+
 impl Default for ProxySettings {
     fn default() -> Self {
         Self {
@@ -182,11 +208,13 @@ impl Default for ProxySettings {
             allowed_origins: Vec::new(),
             tenancy: None,
             namespace: Namespace::local(),
+            tenants: BTreeMap::new(),
             tls: None,
             upstreams: Upstreams::default(),
             named_upstreams: Vec::new(),
             outbound: OutboundSettings::default(),
             mode: ProxyMode::Fold,
+            observe_share: SessionShare::default(),
             policy: Policy::default(),
             models: Cow::Borrowed(ModelTable::builtin()),
             window: None,

@@ -18,6 +18,7 @@ mod hidden_rounds;
 mod known_failures;
 mod learned;
 mod named_upstreams;
+mod observe_share;
 mod ollama;
 mod outbound;
 mod overflow;

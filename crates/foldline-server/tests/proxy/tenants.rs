@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldline::Handle;
 use foldline::engine::marker::handles;
 use foldline::wire::Format;
+use foldline::{Handle, Policy};
 use foldline_archive::Namespace;
-use foldline_server::proxy::{AccessToken, Proxy, ProxyLimits, ProxySettings, Tenancy, Timeouts, TlsFiles};
+use foldline_server::proxy::{
+    AccessToken, NamedUpstream, Proxy, ProxyLimits, ProxyMode, ProxySettings, Tenancy, TenantSettings, Timeouts,
+    TlsFiles, UpstreamAuth,
+};
 use http_body_util::Full;
 use hyper::StatusCode;
 use hyper_rustls::HttpsConnectorBuilder;
@@ -24,7 +27,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::fold::{agent_messages, request_body};
 use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply};
-use crate::unfold_tool::{small_window_settings, temp_archive};
+use crate::unfold_tool::{raw_messages, small_window_settings, temp_archive};
 
 const FORMAT: Format = Format::OpenAiChat;
 const PATH: &str = "/v1/chat/completions";
@@ -113,6 +116,71 @@ async fn gateway_names_the_tenant() {
     assert_eq!(fold(&harness, &[gate, KEY]).await, None, "forwarded unmodified");
     let unknown = ProxySettings { gateways: vec!["door".into()], ..settings };
     assert!(Proxy::bind(unknown, None).await.err().unwrap().to_string().contains("the gateway door has no token"));
+}
+
+/// Each tenant gets its own mode, policy and upstream, and no other tenant does.
+#[tokio::test]
+async fn settings_of_a_tenant_apply_to_no_other() {
+    let kept = temp_archive();
+    let other = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
+    let url = format!("http://{}", other.upstream).parse().unwrap();
+    let key = UpstreamAuth::from_key("sk-of-the-proxy").unwrap();
+    let gpu = Arc::new(NamedUpstream::new("gpu", url, FORMAT, key).unwrap());
+    let tenant = |mode, policy, upstreams| TenantSettings { mode, policy, upstreams };
+    let settings = ProxySettings {
+        tokens: AccessToken::parse_list("off = t-o\nwatch = t-w\nkeep = t-k\nmoved = t-m\nplain = t-p\ngate = t-g")
+            .unwrap(),
+        gateways: vec!["gate".into()],
+        named_upstreams: vec![gpu.clone()],
+        tenants: [
+            ("off".to_owned(), tenant(Some(ProxyMode::Off), None, Vec::new())),
+            ("watch".to_owned(), tenant(Some(ProxyMode::Observe), None, Vec::new())),
+            ("keep".to_owned(), tenant(None, Some(Policy::none()), Vec::new())),
+            ("moved".to_owned(), tenant(None, None, vec![gpu])),
+            ("far".to_owned(), tenant(Some(ProxyMode::Off), None, Vec::new())),
+        ]
+        .into(),
+        ..small_window_settings()
+    };
+    let harness =
+        ProxyHarness::start(settings.clone(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
+    let body = request_body(FORMAT, &agent_messages(FORMAT, 40));
+    let send = async |headers: &[(&str, &str)]| {
+        let response = harness.send_with("POST", PATH, &[headers, &[KEY]].concat(), body.clone()).await;
+        assert_eq!(response.status, 200);
+        response.headers.contains_key("x-foldline-tokens")
+    };
+    let is_folded = |received: Option<ReceivedRequest>| {
+        // The description of the tool has a marker, too.
+        handles(&raw_messages(FORMAT, &received.expect("a request arrived")).concat()).next().is_some()
+    };
+    // Tenant by tenant, and once more in the other order: nothing carries over from one to the next.
+    for round in 0..2 {
+        let mut tenants = vec!["t-o", "t-w", "t-k", "t-p"];
+        if round == 1 {
+            tenants.reverse();
+        }
+        for token in tenants {
+            let measured = send(&[("x-foldline-token", token)]).await;
+            let received = harness.received().pop().unwrap();
+            assert_eq!(received.body == body.as_bytes(), ["t-o", "t-w"].contains(&token), "{token}");
+            assert_eq!((is_folded(Some(received)), measured), (token == "t-p", token != "t-o"), "{token}");
+        }
+        let before = harness.received().len();
+        send(&[("x-foldline-token", "t-m")]).await;
+        assert_eq!(harness.received().len(), before, "sent to its own upstream");
+        let moved = other.received().pop().unwrap();
+        assert_eq!(moved.headers[KEY.0], "Bearer sk-of-the-proxy");
+        assert!(is_folded(Some(moved)));
+        let (gate, far, near) =
+            (("x-foldline-token", "t-g"), ("x-foldline-tenant", "far"), ("x-foldline-tenant", "off"));
+        assert!(!send(&[gate, far]).await && harness.received().pop().unwrap().body == body.as_bytes());
+        assert!(send(&[gate, near]).await && is_folded(harness.received().pop()), "not the token of the same name");
+        assert_eq!(other.received().len(), round + 1);
+    }
+    let unknown = ProxySettings { gateways: Vec::new(), ..settings };
+    let refused = Proxy::bind(unknown, None).await.err().unwrap().to_string();
+    assert!(refused.contains("no request can belong to the tenant far"), "{refused}");
 }
 
 #[tokio::test]

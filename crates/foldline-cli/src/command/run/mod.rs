@@ -67,7 +67,7 @@ impl RunCommand {
         let settings = proxy::resolve(&layers)?;
         let timeouts = Timeouts { shutdown: SHUTDOWN_TIMEOUT, ..settings.timeouts };
         let settings = ProxySettings { timeouts, ..settings };
-        let archive = archive::open_for_mode(&layers, settings.mode)?;
+        let archive = archive::open_for_proxy(&layers, &settings)?;
         let archive_handle = archive.clone();
         let ended = runtime.block_on(async {
             let (mode, version) =

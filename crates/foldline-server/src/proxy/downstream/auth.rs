@@ -111,7 +111,8 @@ impl AccessToken {
     }
 }
 
-fn is_name(name: &str) -> bool {
+/// Returns true if a text can name a token or a tenant.
+pub(crate) fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
     (1..=MAX_NAME_CHARS).contains(&name.len()) && name.bytes().all(is_allowed)
 }

@@ -62,6 +62,11 @@ impl RequestRoute {
         Self { upstream, path: path.to_owned(), kind }
     }
 
+    /// Returns the route with the upstream that the tenant has for this API, if there is one.
+    pub(crate) fn for_tenant(self, upstreams: &[Arc<NamedUpstream>]) -> Self {
+        Self { upstream: self.upstream.or_of_tenant(upstreams), ..self }
+    }
+
     /// Returns the URI of the request at its upstream.
     pub(crate) fn uri(&self, upstreams: &Upstreams) -> Result<Uri, hyper::http::Error> {
         let upstream = self.upstream.url(upstreams);

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use foldline::Error;
 use foldline::models::model_name;
 use foldline::tokens::Tokens;
 use foldline::wire::{Dialect, EndpointPurpose, Format, HiddenRound, Request, RequestEdit};
+use foldline::{Error, Policy};
 use foldline_archive::TenantArchive;
 
+use crate::activity::SessionGroup;
 use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::session_facts::{ProviderCache, SessionFacts, session_name};
 use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::named_upstream::UpstreamChoice;
-use crate::proxy::settings::ProxyMode;
+use crate::proxy::settings::{ProxyMode, ProxySettings};
 use crate::proxy::state::AppState;
 
 /// A request that carries a conversation.
@@ -32,6 +33,8 @@ pub(crate) struct FoldJob {
     pub(crate) tenant: Tenant,
     /// The tenant's mode when the request arrived.
     pub(crate) mode: ProxyMode,
+    /// The group of its session, if sessions are compared.
+    pub(crate) group: Option<SessionGroup>,
     /// Session name sent by the client.
     pub(crate) session: Option<String>,
     /// `User-Agent` of the client.
@@ -86,6 +89,32 @@ impl FoldJob {
     /// Returns true if the request is sent folded.
     pub(crate) fn is_folding(&self) -> bool {
         self.mode == ProxyMode::Fold
+    }
+
+    /// Returns the job of a session that is only observed, if it is in the share of the settings; otherwise this one.
+    ///
+    /// Sessions have the name that the client sends, or begin with the same messages. A conversation that the provider
+    /// stores may go on without its begin: without a name it takes no part in the comparison.
+    pub(crate) fn assign_group(self: Arc<Self>, settings: &ProxySettings, request: &Request<'_>) -> Arc<Self> {
+        let share = settings.observe_share;
+        if share.is_empty() || !self.is_folding() || self.group.is_some() || self.requested.is_some() {
+            return self;
+        }
+        let is_observed = match &self.session {
+            Some(name) => share.contains(name.as_bytes()),
+            None if request.is_stored() || request.previous_response_id().is_some() => return self,
+            None => share.contains(&PrefixHashes::conversation_root(request.conversation()).to_le_bytes()),
+        };
+        let (mode, group) = match is_observed {
+            true => (ProxyMode::Observe, SessionGroup::Observe),
+            false => (ProxyMode::Fold, SessionGroup::Fold),
+        };
+        Arc::new(Self { mode, group: Some(group), ..(*self).clone() })
+    }
+
+    /// Returns the policy of the tenant.
+    pub(crate) fn policy<'s>(&'s self, settings: &'s ProxySettings) -> &'s Policy {
+        self.tenant.settings.policy.as_ref().unwrap_or(&settings.policy)
     }
 
     /// Returns the archive that the conversation is stored in. Only requests that are sent folded have one, so that what

@@ -36,9 +36,8 @@ impl PrefixHashes {
             hasher.write_message(message);
             hashes.push(hasher.hasher.digest128());
         }
-        let first = messages.iter().position(|message| message.role == Role::User);
         let has_turns = !messages.first().is_some_and(Message::has_results);
-        let root_len = first.map_or(messages.len(), |at| at + 1);
+        let root_len = root_len(messages);
         let previous_len = conversation.request_points().into_iter().rev().find(|&at| at < messages.len());
         // Results without turns grow by one or more; a request before the newest is the best guess.
         let (root_len, previous_len) = match has_turns {
@@ -46,6 +45,14 @@ impl PrefixHashes {
             false => (1, messages.len().checked_sub(1)),
         };
         Self { hashes, root_len, previous_len, owner: owner(scope) }
+    }
+
+    /// Returns a hash that all requests of a conversation have in common, whatever its tenant and model are.
+    pub(crate) fn conversation_root(conversation: &Conversation<'_>) -> u128 {
+        let messages = &conversation.messages;
+        let mut hasher = PrefixHasher::default();
+        messages[..root_len(messages)].iter().for_each(|message| hasher.write_message(message));
+        hasher.hasher.digest128()
     }
 
     /// Hashes the conversation of a request, or the id of the stored response that it continues.
@@ -102,6 +109,12 @@ impl PrefixHashes {
     pub(crate) fn root(&self) -> u128 {
         self.hashes[self.root_len]
     }
+}
+
+/// Returns the number of messages up to and including the first user message.
+fn root_len(messages: &[Message<'_>]) -> usize {
+    let first = messages.iter().position(|message| message.role == Role::User);
+    first.map_or(messages.len(), |at| at + 1)
 }
 
 fn owner(scope: &[&str]) -> u128 {

@@ -91,7 +91,9 @@ fn prepare_blocking(
     refold: Option<Refold>,
     cancel: &CancelFlag,
 ) -> Option<PreparedRequest> {
-    let client = job.parse(&job.body).ok()?;
+    let received = job;
+    let client = received.parse(&received.body).ok()?;
+    let job = received.clone().assign_group(&state.settings, &client);
     let session = IdentifiedSession::new(state, &job, &client);
     let restored = session.restored.clone();
     let reported_id = if client.is_stored() { ReportedId::Last } else { ReportedId::First };
@@ -322,7 +324,7 @@ impl FoldInputs<'_> {
         let mut ledger = known.ledger.clone();
         ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
         let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget.tokens).with_rules(&self.profile);
-        options.policy = state.settings.policy.clone();
+        options.policy = self.job.policy(&state.settings).clone();
         options.cancel = cancel.clone();
         let rows = self.job.requested.and_then(|requested| requested.rows);
         (options.keep_messages, options.hex_handles) = (rows.is_some(), rows.is_some());
@@ -540,7 +542,7 @@ impl FoldInputs<'_> {
         let limits = WindowLimits {
             meter: &model.meter,
             prices: &model.prices,
-            policy: &state.settings.policy,
+            policy: job.policy(&state.settings),
             budget: prepared.budget,
             is_folded,
         };
@@ -589,6 +591,7 @@ impl FoldInputs<'_> {
             profile: &self.profile,
             meter: &self.model.meter,
             creases: applied.creases(),
+            policy: self.job.policy(&state.settings),
             sent: applied.tokens,
             budget,
             archive: self.session.archive.as_ref(),
@@ -630,6 +633,7 @@ mod tests {
                 trace_parent: None,
                 body: body(turns),
                 history: HistoryView::Client,
+                group: None,
                 requested: None,
             })
         };

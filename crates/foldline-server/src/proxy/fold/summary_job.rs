@@ -27,6 +27,7 @@ pub(crate) struct SummarySource<'s> {
     pub(crate) profile: &'s LawProfile,
     pub(crate) meter: &'s Meter,
     pub(crate) creases: &'s [Crease],
+    pub(crate) policy: &'s Policy,
     /// Tokens that are sent.
     pub(crate) sent: Tokens,
     pub(crate) budget: Tokens,
@@ -59,7 +60,7 @@ impl SummaryJob {
             profile: source.profile.clone(),
             meter: source.meter.clone(),
             budget: source.budget,
-            target_ratio: target_ratio(&settings.policy),
+            target_ratio: target_ratio(source.policy),
             archive: Some(source.archive?.clone()),
         })
     }
@@ -71,7 +72,7 @@ impl SummaryJob {
 
 /// Returns true if a conversation should be summarized now.
 fn is_due(source: &SummarySource<'_>, settings: &ProxySettings) -> bool {
-    if settings.policy.max_stage < Stage::Rounds {
+    if source.policy.max_stage < Stage::Rounds {
         return false;
     }
     let SummarySource { prefixes, known, creases, sent, budget, .. } = *source;
@@ -81,7 +82,7 @@ fn is_due(source: &SummarySource<'_>, settings: &ProxySettings) -> bool {
     let newest = forced.clone().next();
     let is_time = match settings.summary_mode {
         SummaryMode::Off => false,
-        SummaryMode::Prepared => sent as f64 >= budget as f64 * settings.policy.trigger_ratio * PREPARE_THRESHOLD,
+        SummaryMode::Prepared => sent as f64 >= budget as f64 * source.policy.trigger_ratio * PREPARE_THRESHOLD,
         SummaryMode::Inline(_) => newest == Some(len),
     };
     // One unused summary is enough.

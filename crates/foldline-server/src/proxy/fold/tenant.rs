@@ -4,6 +4,7 @@
 //! session's ledger would be lost. So it is the name of a token or an API key, never an OAuth access token or a
 //! signature. A request without such an identity gets no archive and is forwarded unmodified.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Once};
 
@@ -12,10 +13,10 @@ use hyper::HeaderMap;
 use hyper::http::request::Parts;
 
 use crate::proxy::admin::metrics::ProxyMetrics;
-use crate::proxy::downstream::auth::{AccessToken, Admission};
+use crate::proxy::downstream::auth::{AccessToken, Admission, is_name};
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::lru_map::map_key;
-use crate::proxy::settings::ProxySettings;
+use crate::proxy::settings::{ProxySettings, TenantSettings};
 use crate::proxy::upstream::credentials::CREDENTIAL_HEADERS;
 
 /// Error: a request has no lasting identity.
@@ -25,12 +26,18 @@ pub(crate) struct NoTenant;
 /// The name of tokens without a name.
 const DEFAULT_TOKEN_NAME: &str = "default";
 
+/// The archive's names for API keys: this prefix and this many hexadecimal digits.
+const KEY_NAME_PREFIX: &str = "key-";
+const KEY_NAME_DIGITS: usize = 32;
+
 /// A tenant, as one request sees it.
 #[derive(Clone)]
 pub(crate) struct Tenant {
     pub(crate) key: TenantKey,
     /// Its part of the archive; none if there is no archive.
     pub(crate) archive: Option<TenantArchive>,
+    /// Its own settings.
+    pub(crate) settings: Arc<TenantSettings>,
 }
 
 /// The key of a tenant in in-memory tables. It is never shown.
@@ -86,12 +93,90 @@ forwarded unmodified; name the tokens (NAME = TOKEN), or set tenancy to token if
     Ok(tenancy)
 }
 
+/// The kind of a tenant's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TenantKind {
+    /// The name of a token.
+    Token,
+    /// A name that a gateway sends.
+    Gateway,
+    /// The archive's name for an API key.
+    Key,
+}
+
+/// Returns the kind of a tenant's name; none if no request can belong to such a tenant. `settings.tenants` is not used.
+pub fn tenant_kind(settings: &ProxySettings, name: &str) -> Option<TenantKind> {
+    let key = name.strip_prefix(KEY_NAME_PREFIX).unwrap_or_default();
+    let is_key = key.len() == KEY_NAME_DIGITS && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let by_key = match settings.tenancy {
+        Some(tenancy) => tenancy == Tenancy::Credential,
+        None => settings.tokens.iter().any(|token| token.name().is_none()),
+    };
+    if tenant_names(settings).any(|known| known == name) {
+        Some(TenantKind::Token)
+    } else if is_key && by_key {
+        Some(TenantKind::Key)
+    } else {
+        (!settings.gateways.is_empty() && is_name(name)).then_some(TenantKind::Gateway)
+    }
+}
+
+/// Returns the names of all tenants that tokens name.
+pub fn tenant_names(settings: &ProxySettings) -> impl Iterator<Item = &str> {
+    let has_default = settings.tenancy == Some(Tenancy::Token) && settings.tokens.iter().any(|it| it.name().is_none());
+    let names = settings.tokens.iter().filter_map(AccessToken::name);
+    let is_gateway = |name: &&str| settings.gateways.iter().any(|gateway| gateway == name);
+    names.filter(move |name| !is_gateway(name)).chain(has_default.then_some(DEFAULT_TOKEN_NAME))
+}
+
+/// The settings of single tenants.
+#[derive(Default)]
+struct TenantTable {
+    tokens: HashMap<String, Arc<TenantSettings>>,
+    gateways: HashMap<String, Arc<TenantSettings>>,
+    keys: HashMap<String, Arc<TenantSettings>>,
+    /// Settings of all others.
+    default: Arc<TenantSettings>,
+}
+
+impl TenantTable {
+    fn new(settings: &ProxySettings) -> io::Result<Self> {
+        let mut table = Self::default();
+        for (name, tenant) in &settings.tenants {
+            let rows = match tenant_kind(settings, name) {
+                Some(TenantKind::Token) => &mut table.tokens,
+                Some(TenantKind::Gateway) => &mut table.gateways,
+                Some(TenantKind::Key) => &mut table.keys,
+                None => {
+                    let reason = format!("no request can belong to the tenant {name}: no token has this name");
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+                }
+            };
+            rows.insert(name.clone(), Arc::new(tenant.clone()));
+        }
+        Ok(table)
+    }
+
+    /// Returns the settings of a tenant. `key_name` computes the archive's name for an API key.
+    fn get(&self, identity: &Identity<'_>, key_name: impl FnOnce() -> Option<String>) -> &Arc<TenantSettings> {
+        let found = match identity {
+            Identity::Operator => None,
+            Identity::Token(name) => self.tokens.get(*name),
+            Identity::Gateway(name) => self.gateways.get(*name),
+            Identity::Key(_) if self.keys.is_empty() => None,
+            Identity::Key(_) => key_name().and_then(|name| self.keys.get(&name)),
+        };
+        found.unwrap_or(&self.default)
+    }
+}
+
 /// Finds the tenant of a request.
 pub(crate) struct TenantDirectory {
     tenancy: Tenancy,
     /// Namespace under tenancy single.
     namespace: Namespace,
     archive: Option<Archive>,
+    table: TenantTable,
     metrics: Arc<ProxyMetrics>,
     /// Ensures that a request without a tenant is logged once.
     no_tenant_warning: Once,
@@ -102,14 +187,16 @@ impl TenantDirectory {
     ///
     /// # Errors
     ///
-    /// The tenancy of the settings would share originals between users, or does not match the tokens.
+    /// The tenancy of the settings would share originals between users, or does not match the tokens; or there are settings
+    /// for a tenant that cannot exist.
     pub(crate) fn new(
         settings: &ProxySettings,
         archive: Option<Archive>,
         metrics: Arc<ProxyMetrics>,
     ) -> io::Result<Self> {
         let (tenancy, namespace) = (resolve_tenancy(settings)?, settings.namespace.clone());
-        Ok(Self { tenancy, namespace, archive, metrics, no_tenant_warning: Once::new() })
+        let table = TenantTable::new(settings)?;
+        Ok(Self { tenancy, namespace, archive, table, metrics, no_tenant_warning: Once::new() })
     }
 
     /// Returns the rule by which requests share originals.
@@ -144,19 +231,31 @@ impl TenantDirectory {
     }
 
     fn tenant(&self, identity: Identity<'_>) -> Tenant {
-        Tenant {
-            key: identity.key(),
-            archive: self.archive.as_ref().and_then(|archive| self.tenant_archive(archive, identity)),
-        }
+        let key = identity.key();
+        let archive = self.archive.as_ref().and_then(|archive| self.tenant_archive(archive, &identity));
+        let name = || archive.as_ref().map(|archive| archive.namespace().as_str().to_owned());
+        let settings = self.table.get(&identity, name).clone();
+        Tenant { key, archive, settings }
+    }
+
+    /// Returns the settings of a request's tenant.
+    pub(crate) fn settings(&self, parts: &Parts) -> &TenantSettings {
+        let Ok(identity) = identity(self.tenancy, parts) else { return &self.table.default };
+        self.table.get(&identity, || match (&self.archive, &identity) {
+            (Some(archive), Identity::Key(key)) => {
+                Some(archive.namespace_for_credential(key).ok()?.as_str().to_owned())
+            }
+            _ => None,
+        })
     }
 
     /// Returns a tenant's part of the archive.
-    fn tenant_archive(&self, archive: &Archive, identity: Identity<'_>) -> Option<TenantArchive> {
+    fn tenant_archive(&self, archive: &Archive, identity: &Identity<'_>) -> Option<TenantArchive> {
         let namespace = match identity {
             Identity::Operator => Ok(self.namespace.clone()),
             Identity::Token(name) => Namespace::new(format!("token-{name}")),
             Identity::Gateway(name) => Namespace::new(format!("tenant-{name}")),
-            Identity::Key(key) => archive.namespace_for_credential(&key),
+            Identity::Key(key) => archive.namespace_for_credential(key),
         };
         let namespace = namespace.inspect_err(|error| {
             self.metrics.count_internal_error("archive");
@@ -252,6 +351,27 @@ mod tests {
     fn keys(list: &[(&'static str, &'static str)]) -> Option<Vec<u8>> {
         let headers = list.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
         api_keys(&headers.collect())
+    }
+
+    #[test]
+    fn names_of_tenants_have_a_kind() {
+        let tokens =
+            |list: &str| ProxySettings { tokens: AccessToken::parse_list(list).unwrap(), ..Default::default() };
+        let key = format!("key-{}", "0a".repeat(16));
+        let mut settings = tokens("alice = t-a, gate = t-g");
+        let kind = |settings: &ProxySettings, name: &str| tenant_kind(settings, name);
+        assert_eq!(kind(&settings, "alice"), Some(TenantKind::Token));
+        assert_eq!((kind(&settings, "bob"), kind(&settings, "default"), kind(&settings, &key)), (None, None, None));
+        settings.gateways = vec!["gate".into()];
+        assert_eq!(kind(&settings, "alice"), Some(TenantKind::Token));
+        assert_eq!(kind(&settings, "bob"), Some(TenantKind::Gateway));
+        assert_eq!(kind(&settings, "gate"), Some(TenantKind::Gateway), "its own requests have no tenant");
+        assert_eq!(kind(&settings, "not a name"), None);
+        assert_eq!(kind(&tokens("t-1"), &key), Some(TenantKind::Key));
+        assert_eq!((kind(&tokens("t-1"), "key-0a"), kind(&tokens("t-1"), "default")), (None, None));
+        let shared = ProxySettings { tenancy: Some(Tenancy::Token), ..tokens("t-1") };
+        assert_eq!((kind(&shared, "default"), kind(&shared, &key)), (Some(TenantKind::Token), None));
+        assert_eq!(kind(&ProxySettings::default(), "alice"), None);
     }
 
     const KEY: &str = "sk-proj-0123456789abcdef";

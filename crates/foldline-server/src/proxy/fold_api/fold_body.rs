@@ -16,6 +16,7 @@ use crate::proxy::fold::job::{FoldJob, HistoryView, RequestedFold};
 use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::fold_api::error::FoldApiError;
 use crate::proxy::fold_api::respond::{self, FoldWorker};
+use crate::proxy::named_upstream::UpstreamChoice;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 
@@ -39,7 +40,7 @@ struct FoldCall<'b> {
 /// Folds the body of a request.
 pub(super) async fn fold(state: &Arc<AppState>, parts: &Parts, body: Bytes) -> Result<Response, FoldApiError> {
     let tenant = state.tenants.identify(parts)?;
-    let mode = state.modes.get(tenant.key);
+    let mode = state.modes.get(&tenant);
     let (named, user_agent) = (respond::session(parts, None), respond::user_agent(parts));
     respond::run_blocking(state, move |worker| fold_blocking(worker, tenant, mode, named, user_agent, &body)).await
 }
@@ -69,7 +70,7 @@ fn fold_blocking(
         format,
         purpose: EndpointPurpose::CountTokens,
         path: path.to_owned(),
-        upstream: format.dialect().family.into(),
+        upstream: UpstreamChoice::from(format.dialect().family).or_of_tenant(&tenant.settings.upstreams),
         tenant,
         mode,
         session: call.session_id.as_deref().map(crate::proxy::fold::job::session_text).or(named),
@@ -77,6 +78,7 @@ fn fold_blocking(
         trace_parent: None,
         body: body.clone(),
         history: HistoryView::Client,
+        group: None,
         requested: Some(RequestedFold { budget: call.token_budget, withheld: 0, rows: None }),
     };
     let is_off = mode == ProxyMode::Off;

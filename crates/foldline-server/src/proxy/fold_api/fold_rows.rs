@@ -51,7 +51,7 @@ struct Caller {
 pub(super) async fn compress(state: &Arc<AppState>, parts: &Parts, body: Bytes) -> Result<Response, FoldApiError> {
     let tenant = state.tenants.identify(parts)?;
     let caller = Caller {
-        mode: state.modes.get(tenant.key),
+        mode: state.modes.get(&tenant),
         tenant,
         session: respond::session(parts, None),
         user_agent: respond::user_agent(parts),
@@ -65,6 +65,7 @@ fn compress_blocking(worker: &FoldWorker, caller: Caller, body: &[u8]) -> Result
     let rows = rows.with_frozen(options.frozen);
     let conversation = rows.request().conversation();
     let upstream = UpstreamChoice::from(rows.request().format().dialect().family);
+    let upstream = upstream.or_of_tenant(&caller.tenant.settings.upstreams);
     let model_name = model_name(conversation.model.as_deref().unwrap_or_default());
     let meter = worker.state.models.get(caller.tenant.key, &upstream, model_name).meter.clone();
     let withheld: Tokens = rows.withheld().map(|message| meter.message(message)).sum();
@@ -85,6 +86,7 @@ fn compress_blocking(worker: &FoldWorker, caller: Caller, body: &[u8]) -> Result
             trace_parent: None,
             body: worker.counted(&rows.foldable_body())?,
             history: HistoryView::Client,
+            group: None,
             requested: Some(RequestedFold {
                 budget: options.token_budget,
                 withheld,

@@ -7,9 +7,10 @@ use foldline_archive::TenantArchive;
 use serde_json::{Value, json};
 
 use crate::activity::log::ReadProgress;
-use crate::activity::{ActivitySummary, ActivityTotals, SessionEntry, now_millis};
+use crate::activity::{ActivitySummary, ActivityTotals, SessionEntry, SessionGroup, now_millis};
 use crate::proxy::admin::stats;
 use crate::proxy::fold::tenant::Tenant;
+use crate::proxy::session_share::SessionShare;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::models::ModelWindow;
@@ -61,7 +62,7 @@ impl ProxyFacts {
     pub(crate) fn new(state: &AppState, tenant: &Tenant) -> Self {
         let metrics = &state.metrics;
         Self {
-            mode: state.modes.get(tenant.key),
+            mode: state.modes.get(tenant),
             started_at: state.started_at,
             has_archive: state.tenants.has_archive(),
             requests: metrics.conversation_requests(),
@@ -141,6 +142,13 @@ pub(crate) fn sessions(summary: &ActivitySummary, since: i64, limit: usize, live
     let now = now_millis();
     let entries = summary.sessions_since(since).into_iter().filter(|entry| !live_only || entry.is_live(now));
     json!({ "sessions": entries.take(limit).map(|entry| session_json(entry, now)).collect::<Vec<_>>() })
+}
+
+/// Returns the answer of `groups`: sessions that are folded next to those that are only observed.
+pub(crate) fn groups(summary: &ActivitySummary, since: i64, share: SessionShare) -> Value {
+    let day = since.div_euclid(DAY_MILLIS);
+    let groups = SessionGroup::ALL.map(|group| summary.group_since(day, group).to_json(group));
+    json!({ "observe_share": share.to_string(), "groups": groups })
 }
 
 /// Returns the answer of `sessions/{id}`; none if there is no such session.

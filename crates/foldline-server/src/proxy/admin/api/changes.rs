@@ -93,7 +93,7 @@ pub(super) async fn set_mode(State(state): State<Arc<AppState>>, parts: Parts, b
         let reason = "the proxy runs without an archive, so nothing can be folded; start it with --mode fold";
         return Err(ApiFailure::new(StatusCode::CONFLICT, reason));
     }
-    state.modes.set(tenant.key, mode);
+    state.modes.set(&tenant, mode);
     state.answers.forget(tenant.key);
     tracing::info!(mode = mode.name(), "the mode was changed by the API");
     Ok(json_response(&json!({ "mode": mode.name() })))

@@ -46,6 +46,7 @@ pub(crate) fn routes() -> Router<Arc<AppState>> {
         .route("/foldline/api/v1/cache", get(cache))
         .route("/foldline/api/v1/quality", get(quality))
         .route("/foldline/api/v1/inventory", get(inventory))
+        .route("/foldline/api/v1/groups", get(groups))
         .route("/foldline/api/v1/table", get(table))
         .route("/foldline/api/v1/policies", get(policies).post(changes::compare_policies))
         .route("/foldline/api/v1/health", get(health))
@@ -101,6 +102,11 @@ async fn sessions(State(state): SharedState, Query(query): Query<ListQuery>, par
     let (since, limit) = (parse_since(query.since.as_deref())?, query.limit(100));
     let live_only = query.live.is_some_and(|live| live == "1");
     answer(&state, &parts, move |summary| answers::sessions(summary, since, limit, live_only)).await
+}
+
+async fn groups(State(state): SharedState, Query(query): Query<ListQuery>, parts: Parts) -> ApiResult {
+    let (since, share) = (parse_since(query.since.as_deref())?, state.settings.observe_share);
+    answer(&state, &parts, move |summary| answers::groups(summary, since, share)).await
 }
 
 async fn session(State(state): SharedState, Path(id): Path<String>, parts: Parts) -> ApiResult {
