@@ -6,6 +6,7 @@ use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
 use foldline::wire::Format;
+use foldline_server::proxy::{AwsCredentialSource, AwsCredentials, AwsError};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::clients::base_url::ollama_base_url;
@@ -44,6 +45,15 @@ const OPENCODE_CONFIG_CONTENT: &str = "OPENCODE_CONFIG_CONTENT";
 /// The network's proxy, and the hosts that are reached without it.
 const NETWORK_PROXIES: [&str; 6] = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 const NO_PROXY: [&str; 2] = ["NO_PROXY", "no_proxy"];
+
+/// Credentials and region of AWS.
+const AWS_ACCESS_KEY_ID: &str = "AWS_ACCESS_KEY_ID";
+const AWS_SECRET_ACCESS_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+const AWS_SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
+const AWS_PROFILE: &str = "AWS_PROFILE";
+const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
+const AWS_CONFIG_FILE: &str = "AWS_CONFIG_FILE";
+const AWS_REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
 
 /// Folders of clients' settings.
 const CLAUDE_CONFIG_DIR: &str = "CLAUDE_CONFIG_DIR";
@@ -128,6 +138,31 @@ pub(crate) fn network_proxies() -> NetworkProxies {
         http: first([http, http_lower, all, all_lower]),
         excluded: excluded.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect(),
     }
+}
+
+/// Returns the place of AWS credentials: the variables with keys, or else a profile.
+///
+/// # Errors
+///
+/// The keys of the variables are not valid.
+pub(crate) fn aws_credentials() -> Result<AwsCredentialSource, AwsError> {
+    let text = |name: &str| read_variable(name).and_then(|value| value.into_string().ok());
+    if let (Some(id), Some(secret)) = (text(AWS_ACCESS_KEY_ID), text(AWS_SECRET_ACCESS_KEY)) {
+        let token = text(AWS_SESSION_TOKEN);
+        return AwsCredentials::new(&id, &secret, token.as_deref()).map(AwsCredentialSource::from_keys);
+    }
+    let home = directories::BaseDirs::new().map(|it| it.home_dir().to_owned()).unwrap_or_default();
+    let file = |variable: &str, name: &str| {
+        read_variable(variable).map_or_else(|| home.join(".aws").join(name), PathBuf::from)
+    };
+    let profile = text(AWS_PROFILE).unwrap_or_else(|| "default".to_owned());
+    let credentials = file(AWS_SHARED_CREDENTIALS_FILE, "credentials");
+    Ok(AwsCredentialSource::from_profile(profile, credentials, file(AWS_CONFIG_FILE, "config")))
+}
+
+/// Returns the region of AWS that the environment names.
+pub(crate) fn aws_region() -> Option<String> {
+    AWS_REGIONS.into_iter().find_map(|name| read_variable(name)?.into_string().ok())
 }
 
 /// Returns the value of a variable. An empty variable counts as unset.

@@ -112,6 +112,7 @@ impl DoctorCommand {
         let mut findings = vec![check_settings(&layers), check_archive(&layers)];
         findings.extend(check_listen_address(&settings).await);
         findings.extend(check_outbound(&settings));
+        findings.extend(check_signers(&settings).await);
         findings.extend(check_upstreams(&settings).await);
         findings.extend(check_model(self.model.as_deref(), &settings).await);
         findings.extend(check_clients(&settings, &environment::caller_env()));
@@ -265,6 +266,24 @@ fn check_outbound(settings: &ProxySettings) -> Vec<DoctorFinding> {
     }
     if outbound.identity.is_some() {
         findings.push(DoctorFinding::ok("client-cert", "upstreams get a client certificate"));
+    }
+    findings
+}
+
+/// Reports the AWS credentials with which requests are signed.
+async fn check_signers(settings: &ProxySettings) -> Vec<DoctorFinding> {
+    let mut findings = Vec::new();
+    for (name, signer) in settings.signers() {
+        findings.push(match signer.check().await {
+            Ok(()) => {
+                let message = format!("requests to {name} are signed for the region {}", signer.region());
+                DoctorFinding::ok("aws credentials", message)
+            }
+            Err(error) => {
+                let advice = "or set bedrock-auth, or auth of the upstream, to client";
+                DoctorFinding::fail("aws credentials", format!("upstream {name}: {error}"), advice)
+            }
+        });
     }
     findings
 }

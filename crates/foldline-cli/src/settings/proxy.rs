@@ -10,18 +10,19 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use foldline::wire::{ApiFamily, Format};
 use foldline_server::proxy::{
-    AccessToken, ClientIdentity, NamedUpstream, OutboundSettings, ProxyLimits, ProxySettings, TenantSettings, Timeouts,
-    TlsFiles, UpstreamAuth, Upstreams, check_secret_file, read_certificates, tenant_kind, tenant_names,
+    AccessToken, AwsSigner, ClientIdentity, NamedUpstream, OutboundSettings, ProxyLimits, ProxySettings,
+    TenantSettings, Timeouts, TlsFiles, UpstreamAuth, UpstreamUrl, Upstreams, check_secret_file, read_certificates,
+    tenant_kind, tenant_names,
 };
 
 use crate::clients::launch::CallerEnv;
 use crate::environment;
 use crate::settings::layers::{SettingLayers, SettingValues, TenantTable, UpstreamTable};
 use crate::settings::table::{
-    ALLOW_HOST, ALLOW_ORIGIN, CA_CERT, CACHE_DIAGNOSTICS, CLIENT_CERT, CLIENT_KEY, GATEWAY, IDLE_TIMEOUT, LISTEN,
-    MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OBSERVE_SHARE, OLLAMA_NUM_CTX, OTLP_ENDPOINT, POLICY,
-    RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS, TLS_CERT,
-    TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, nearest, upstream_setting,
+    ALLOW_HOST, ALLOW_ORIGIN, BEDROCK_AUTH, CA_CERT, CACHE_DIAGNOSTICS, CLIENT_CERT, CLIENT_KEY, GATEWAY, IDLE_TIMEOUT,
+    LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OBSERVE_SHARE, OLLAMA_NUM_CTX, OTLP_ENDPOINT,
+    POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS,
+    TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, nearest, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -58,7 +59,12 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
     };
     let named_upstreams: Vec<_> = layers.upstream_tables().map(named_upstream).collect::<Result<_>>()?;
     let tenants = tenants(layers, &named_upstreams)?;
+    let upstreams = upstreams(layers)?;
+    let bedrock_url = upstreams.get(Format::Converse.dialect().family);
     let settings = ProxySettings {
+        bedrock_auth: layers
+            .parse(&BEDROCK_AUTH, |auth| upstream_auth(auth, bedrock_url).map_err(|error| error.to_string()))?
+            .unwrap_or(defaults.bedrock_auth),
         policy_replay: None,
         listen: layers.parse(&LISTEN, parse_listen_address)?.unwrap_or(defaults.listen),
         tokens: access_tokens(layers)?,
@@ -72,7 +78,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
             (None, None) => None,
             _ => bail!("TLS needs both a certificate and its key; set tls-cert and tls-key"),
         },
-        upstreams: upstreams(layers)?,
+        upstreams,
         named_upstreams,
         tenants,
         outbound: outbound(layers)?,
@@ -179,17 +185,8 @@ fn named_upstream(table: &UpstreamTable) -> Result<Arc<NamedUpstream>> {
             .find(|format| format.name() == name)
             .ok_or_else(|| anyhow!("{place}: unknown dialect \"{name}\"; use one of {}", names()))?,
     };
-    let auth = match table.auth.as_deref() {
-        None | Some("client") => UpstreamAuth::Client,
-        Some(auth) => {
-            let Some(variable) = auth.strip_prefix("env:") else {
-                bail!("{place}: auth must be \"client\", or \"env:VARIABLE\" for a key in a variable");
-            };
-            let key = environment::read_variable(variable).and_then(|key| key.into_string().ok());
-            let key = key.ok_or_else(|| anyhow!("{place}: the variable ${variable} is not set"))?;
-            UpstreamAuth::from_key(&key).map_err(|error| anyhow!("{place}: ${variable}: {error}"))?
-        }
-    };
+    let auth = upstream_auth(table.auth.as_deref().unwrap_or("client"), &url);
+    let auth = auth.map_err(|error| anyhow!("{place}: {error}"))?;
     let upstream = NamedUpstream::new(&table.name, url, dialect, auth).map_err(|error| anyhow!("{place}: {error}"))?;
     Ok(Arc::new(upstream))
 }
@@ -231,6 +228,28 @@ fn check_tenant_names(settings: &ProxySettings) -> Result<()> {
             bail!("[tenant.{name}]: no request can belong to this tenant; name tokens (NAME = TOKEN in --token-file)")
         }
     }
+}
+
+/// Returns the credential for the upstream at a URL.
+fn upstream_auth(auth: &str, url: &UpstreamUrl) -> Result<UpstreamAuth> {
+    if auth == "client" {
+        return Ok(UpstreamAuth::Client);
+    }
+    if let Some(variable) = auth.strip_prefix("env:") {
+        let key = environment::read_variable(variable).and_then(|key| key.into_string().ok());
+        let key = key.ok_or_else(|| anyhow!("the variable ${variable} is not set"))?;
+        return UpstreamAuth::from_key(&key).map_err(|error| anyhow!("${variable}: {error}"));
+    }
+    let region = match auth.strip_prefix("aws") {
+        Some("") => None,
+        Some(rest) if rest.starts_with(':') => Some(&rest[1..]),
+        _ => bail!(
+            "auth must be \"client\", \"env:VARIABLE\" for a key in a variable, or \"aws\" to sign with AWS credentials"
+        ),
+    };
+    let default_region = environment::aws_region();
+    let signer = AwsSigner::new(environment::aws_credentials()?, url, region, default_region.as_deref())?;
+    Ok(UpstreamAuth::Aws(signer))
 }
 
 /// Returns the entries of a list that is separated by commas.
@@ -419,6 +438,21 @@ mod tests {
         assert!(gateway.is_err(), "no gateway names tenants");
         let layers = SettingLayers::from_toml(&["gateway = \"bob\"", &format!("{base}[tenant.carol]\nmode = \"off\"")]);
         assert!(resolve(&layers.unwrap()).is_ok());
+    }
+
+    #[test]
+    fn signed_upstreams_have_the_region_of_their_setting_or_host() {
+        let text = "bedrock = \"https://bedrock-runtime.eu-west-1.amazonaws.com\"\nbedrock-auth = \"aws\"\n\
+                    [upstream.mantle]\nurl = \"http://127.0.0.1:1\"\ndialect = \"anthropic\"\nauth = \"aws:us-west-2\"\n";
+        let settings = resolve_toml(&[text]).unwrap();
+        let regions: Vec<_> = settings.signers().map(|(name, signer)| (name, signer.region())).collect();
+        assert_eq!(regions, [("bedrock", "eu-west-1"), ("mantle", "us-west-2")]);
+        assert_eq!(resolve_toml(&["bedrock-auth = \"client\""]).unwrap().signers().count(), 0);
+        for auth in ["iam", "awsx", "sk-secret"] {
+            let error = error_of(&format!("bedrock-auth = \"{auth}\""));
+            assert!(error.contains("bedrock-auth") && error.contains("\"aws\""), "{error}");
+        }
+        assert!(error_of("bedrock-auth = \"aws:\"").contains("AWS_REGION"));
     }
 
     #[test]

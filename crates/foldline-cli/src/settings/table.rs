@@ -302,6 +302,19 @@ pub(crate) const UPSTREAM: Setting = Setting::new(
     "The provider's URL, for all APIs; overrides the URL of one API in a weaker source",
 );
 
+pub(crate) const BEDROCK_AUTH: Setting = Setting::new(
+    "bedrock-auth",
+    "FOLDLINE_BEDROCK_AUTH",
+    Proxy,
+    Name,
+    "The credential for Amazon Bedrock: client, env:VARIABLE, or aws to sign requests with credentials of this machine",
+)
+.default("client")
+.details(
+    "The credentials are those of AWS_ACCESS_KEY_ID, or of AWS_PROFILE in the AWS files. The region is that of the URL, or \
+     AWS_REGION; aws:REGION sets another. Everyone who can use the proxy can use them, so clients from elsewhere need tokens.",
+);
+
 pub(crate) const MODE: Setting = Setting::new(
     "mode",
     "FOLDLINE_MODE",
@@ -539,6 +552,7 @@ const CONNECTION_SETTINGS: &[&Setting] = &[
 
 /// Settings after those of the upstreams.
 const OTHER_SETTINGS: &[&Setting] = &[
+    &BEDROCK_AUTH,
     &CA_CERT,
     &CLIENT_CERT,
     &CLIENT_KEY,

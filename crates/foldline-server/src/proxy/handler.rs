@@ -28,7 +28,7 @@ use crate::proxy::reply::reply;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::client::UpstreamRequest;
-use crate::proxy::upstream::credentials::{ForeignKey, is_signed};
+use crate::proxy::upstream::credentials::{ForeignKey, is_signed_by_header, is_signed_by_query};
 use crate::proxy::upstream::diagnosis_request::request_diagnosis;
 use crate::proxy::upstream::pass_through::pass_through;
 use crate::proxy::upstream::send::{Retries, send};
@@ -70,10 +70,11 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let route = RequestRoute::for_request(&parts, &state.settings.named_upstreams);
     let route = route.for_tenant(&state.tenants.settings(&parts).upstreams);
     let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;
-    if let Some(key) = ForeignKey::find(&parts.headers, &uri).filter(|_| !route.upstream.has_own_key()) {
+    let auth = route.upstream.auth(&state.settings.bedrock_auth);
+    if let Some(key) = ForeignKey::find(&parts.headers, &uri).filter(|_| !auth.is_own()) {
         return Err(ErrorCause::ForeignKey(key).into());
     }
-    if is_signed(&parts.headers, &parts.uri) {
+    if is_signed_by_query(&parts.uri) || is_signed_by_header(&parts.headers) && auth.signer().is_none() {
         return Err(match route.kind {
             RequestKind::Conversation(format, _) => ErrorCause::Signed.in_format(format),
             RequestKind::WebSocket | RequestKind::Other => ErrorCause::Signed.into(),
@@ -83,8 +84,8 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
         RequestKind::Conversation(format, purpose) => (format, purpose),
         RequestKind::WebSocket => return Err(ErrorCause::WebSocket.into()),
         RequestKind::Other => {
-            route.upstream.authenticate(&mut parts.headers);
-            return Ok(open.track(pass_through(&state, parts, uri, body).await?));
+            auth.authenticate(route.upstream.family, &mut parts.headers);
+            return Ok(open.track(pass_through(&state, parts, uri, body, auth.signer()).await?));
         }
     };
     state.checks.check_content_type(&parts.headers).map_err(|fault| ErrorCause::Refused(fault).in_format(format))?;
@@ -96,7 +97,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let mut prepared = None;
     let job = identify(&state, &parts, &route, &body);
     // The client's own key is its identity until here.
-    route.upstream.authenticate(&mut parts.headers);
+    auth.authenticate(route.upstream.family, &mut parts.headers);
     if let Some(job) = job {
         prepared = prepare(&state, &job, None).await;
         if prepared.as_ref().is_some_and(|prepared| prepared.is_refused_thread) {
@@ -113,7 +114,8 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
 
     let (body, form) = outgoing_body(prepared.as_ref(), body);
     headers::prepare_buffered_for_upstream(&mut parts.headers, form);
-    let mut request = UpstreamRequest { method: parts.method, uri, headers: parts.headers, body };
+    let mut request =
+        UpstreamRequest { method: parts.method, uri, headers: parts.headers, body, signer: auth.signer().cloned() };
     if let Some(prepared) = &mut prepared {
         request_diagnosis(&state, &mut request, prepared);
     }

@@ -36,6 +36,7 @@
 //! | `fold_api` | folds for callers that send the result themselves: rows of messages, or request bodies |
 //! | `upstream::client`, `upstream::connector` | requests and connections to providers |
 //! | `upstream::outbound` | the way to providers: a proxy of the network, authorities, a client certificate |
+//! | `upstream::aws` | signatures with AWS credentials of the proxy, and where these come from |
 //! | `upstream::credentials` | the headers with credentials, and whose they are |
 //! | `upstream::send`, `upstream::backoff` | the only loop that resends a request, and its delays |
 //! | `upstream::pass_through` | requests without a conversation |
@@ -79,6 +80,8 @@ pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::{TlsFiles, TlsReload};
 pub use crate::proxy::fold::tenant::{TenantKind, tenant_kind, tenant_names};
 pub use crate::proxy::named_upstream::{InvalidNamedUpstream, NamedUpstream, UpstreamAuth};
+pub use crate::proxy::upstream::aws::credentials::{AwsCredentialSource, AwsCredentials, AwsError};
+pub use crate::proxy::upstream::aws::signer::AwsSigner;
 pub use crate::proxy::upstream::outbound::{
     ClientIdentity, InvalidNetworkProxy, NetworkProxy, OutboundSettings, read_certificates,
 };

@@ -10,6 +10,8 @@ use foldline::wire::{ApiFamily, Format};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 
+use crate::proxy::upstream::aws::signature::remove_signature;
+use crate::proxy::upstream::aws::signer::AwsSigner;
 use crate::proxy::upstream::credentials::CREDENTIAL_HEADERS;
 use crate::proxy::upstream_urls::{UpstreamUrl, Upstreams};
 
@@ -60,6 +62,8 @@ pub enum UpstreamAuth {
     Client,
     /// This key, instead of the client's.
     Key(HeaderValue),
+    /// A signature with AWS credentials of the proxy.
+    Aws(AwsSigner),
 }
 
 impl fmt::Debug for UpstreamAuth {
@@ -67,6 +71,7 @@ impl fmt::Debug for UpstreamAuth {
         f.write_str(match self {
             UpstreamAuth::Client => "Client",
             UpstreamAuth::Key(_) => "Key(..)",
+            UpstreamAuth::Aws(_) => "Aws(..)",
         })
     }
 }
@@ -97,6 +102,37 @@ impl UpstreamAuth {
         }
         value.set_sensitive(true);
         Ok(UpstreamAuth::Key(value))
+    }
+}
+
+impl UpstreamAuth {
+    /// Returns true if the proxy authenticates requests, not the client.
+    pub(crate) fn is_own(&self) -> bool {
+        *self != UpstreamAuth::Client
+    }
+
+    /// Returns the signer of requests; none if they are not signed.
+    pub fn signer(&self) -> Option<&AwsSigner> {
+        match self {
+            UpstreamAuth::Aws(signer) => Some(signer),
+            _ => None,
+        }
+    }
+
+    /// Replaces the credentials of a request by the key of the settings, if there is one. Those of a request that is going
+    /// to be signed are removed.
+    pub(crate) fn authenticate(&self, family: &ApiFamily, headers: &mut HeaderMap) {
+        if !self.is_own() {
+            return;
+        }
+        CREDENTIAL_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
+        remove_signature(headers);
+        let UpstreamAuth::Key(key) = self else { return };
+        let value = HeaderValue::from_bytes(&[family.key_prefix.as_bytes(), key.as_bytes()].concat());
+        if let (Ok(name), Ok(mut value)) = (HeaderName::from_bytes(family.key_header.as_bytes()), value) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
     }
 }
 
@@ -139,6 +175,11 @@ impl NamedUpstream {
     pub fn url(&self) -> &UpstreamUrl {
         &self.url
     }
+
+    /// Returns the credential that it gets.
+    pub fn auth(&self) -> &UpstreamAuth {
+        &self.auth
+    }
 }
 
 /// The upstream of a request: the one of an API, or a named one.
@@ -179,19 +220,12 @@ impl UpstreamChoice {
         self.named.as_ref().map_or_else(|| upstreams.get(self.family), |named| &named.url)
     }
 
-    /// Returns true if the proxy authenticates requests, not the client.
-    pub(crate) fn has_own_key(&self) -> bool {
-        self.named.as_ref().is_some_and(|named| named.auth != UpstreamAuth::Client)
-    }
-
-    /// Replaces the credentials of a request by the key of the settings, if there is one.
-    pub(crate) fn authenticate(&self, headers: &mut HeaderMap) {
-        let Some(UpstreamAuth::Key(key)) = self.named.as_ref().map(|named| &named.auth) else { return };
-        CREDENTIAL_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
-        let value = HeaderValue::from_bytes(&[self.family.key_prefix.as_bytes(), key.as_bytes()].concat());
-        if let (Ok(name), Ok(mut value)) = (HeaderName::from_bytes(self.family.key_header.as_bytes()), value) {
-            value.set_sensitive(true);
-            headers.insert(name, value);
+    /// Returns the credential that the upstream gets. That of the API of Bedrock is a setting of its own.
+    pub(crate) fn auth<'u>(&'u self, bedrock_auth: &'u UpstreamAuth) -> &'u UpstreamAuth {
+        match &self.named {
+            Some(named) => &named.auth,
+            None if self.family == Format::Converse.dialect().family => bedrock_auth,
+            None => &UpstreamAuth::Client,
         }
     }
 }
@@ -242,7 +276,7 @@ mod tests {
         let (choice, _) = UpstreamChoice::for_path(&[named("a", auth).unwrap()], "/a/v1").unwrap();
         let mut headers: HeaderMap =
             CREDENTIAL_HEADERS.iter().map(|name| (name.clone(), "mine".parse().unwrap())).collect();
-        choice.authenticate(&mut headers);
+        choice.auth(&UpstreamAuth::Client).authenticate(choice.family, &mut headers);
         assert_eq!(headers.len(), 1);
         assert_eq!(headers["x-api-key"], "secret");
         UpstreamAuth::from_key(" ").unwrap_err();

@@ -109,6 +109,7 @@ pub async fn query_window(upstream: &UpstreamUrl, outbound: &OutboundSettings, m
         client: probe_client(outbound).ok()?,
         upstream: upstream.clone(),
         headers,
+        signer: None,
         model: model.to_owned(),
         server: ServerApi::Unknown,
         requested: None,

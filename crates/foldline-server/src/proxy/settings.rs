@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldline::tokens::Tokens;
+use foldline::wire::Format;
 use foldline::{ModelTable, Policy};
 use foldline_archive::Namespace;
 
@@ -15,8 +16,9 @@ use crate::proxy::admin::policy_comparison::PolicyReplay;
 use crate::proxy::downstream::auth::AccessToken;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls::TlsFiles;
-use crate::proxy::named_upstream::NamedUpstream;
+use crate::proxy::named_upstream::{NamedUpstream, UpstreamAuth};
 use crate::proxy::session_share::SessionShare;
+use crate::proxy::upstream::aws::signer::AwsSigner;
 use crate::proxy::upstream::outbound::OutboundSettings;
 pub use crate::proxy::upstream_urls::{InvalidUpstreamUrl, UpstreamUrl, Upstreams};
 
@@ -56,6 +58,8 @@ pub struct ProxySettings {
     pub upstreams: Upstreams,
     /// Further providers, which requests select by the first segment of their path.
     pub named_upstreams: Vec<Arc<NamedUpstream>>,
+    /// Credential that the upstream of Bedrock's API gets.
+    pub bedrock_auth: UpstreamAuth,
     /// The way to providers: a proxy of the network, certificate authorities, a client certificate.
     pub outbound: OutboundSettings,
     /// Treatment of requests.
@@ -188,6 +192,13 @@ impl ProxySettings {
         let named = self.named_upstreams.iter().map(|upstream| (upstream.name(), upstream.url()));
         self.upstreams.iter().map(|(family, url)| (family.name, url)).chain(named)
     }
+
+    /// Returns the signers of all upstreams that get signed requests, with the names of these upstreams.
+    pub fn signers(&self) -> impl Iterator<Item = (&str, &AwsSigner)> {
+        let bedrock = [(Format::Converse.dialect().family.name, &self.bedrock_auth)];
+        let named = self.named_upstreams.iter().map(|upstream| (upstream.name(), upstream.auth()));
+        bedrock.into_iter().chain(named).filter_map(|(name, auth)| Some((name, auth.signer()?)))
+    }
 }
 
 impl ProxySettings {
@@ -212,6 +223,7 @@ impl Default for ProxySettings {
             tls: None,
             upstreams: Upstreams::default(),
             named_upstreams: Vec::new(),
+            bedrock_auth: UpstreamAuth::Client,
             outbound: OutboundSettings::default(),
             mode: ProxyMode::Fold,
             observe_share: SessionShare::default(),

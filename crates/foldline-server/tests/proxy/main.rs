@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot continue must fail")]
 
 mod bedrock;
+mod bedrock_signing;
 mod body_budget;
 mod cache_diagnostics;
 mod connections;

@@ -81,7 +81,8 @@ impl ErrorCause {
             ErrorCause::ForeignKey(key) => return key.to_string(),
             ErrorCause::Signed => {
                 "the request is signed (AWS Signature Version 4) for another host and this body; use a Bedrock API key in \
-                 AWS_BEARER_TOKEN_BEDROCK, which is sent instead of a signature"
+                 AWS_BEARER_TOKEN_BEDROCK, which is sent instead of a signature, or let the proxy sign with its own \
+                 credentials (--bedrock-auth aws)"
             }
             ErrorCause::NoSlot => "too many requests are in progress; retry later or raise --max-requests",
             ErrorCause::TenantLimit => {

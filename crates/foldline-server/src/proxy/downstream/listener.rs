@@ -29,6 +29,24 @@ use crate::proxy::handler::handle_request;
 use crate::proxy::settings::{ProxySettings, Timeouts};
 use crate::proxy::state::AppState;
 
+/// Checks that only known clients can send requests that are signed with AWS credentials of the proxy, and that there are
+/// such credentials.
+async fn check_signers(settings: &ProxySettings) -> io::Result<()> {
+    let is_local = settings.listen.ip().is_loopback() && settings.allowed_hosts.is_empty();
+    for (name, signer) in settings.signers() {
+        if settings.tokens.is_empty() && !is_local {
+            let reason = format!(
+                "requests to the upstream {name} would be signed with the AWS credentials of this machine for clients from \
+                 elsewhere: set tokens with --token-file, or listen on 127.0.0.1 without --allow-host"
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+        }
+        let checked = signer.check().await;
+        checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("upstream {name}: {error}")))?;
+    }
+    Ok(())
+}
+
 /// A proxy that is bound to its address.
 ///
 /// ```
@@ -66,8 +84,9 @@ impl Proxy {
     /// # Errors
     ///
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if other machines could connect and no token is set; otherwise
-    /// an error if the address is in use, or if a TLS file, a certificate of the system or the archive cannot be read.
+    /// an error if there are no AWS credentials to sign with, the address is in use, or if a TLS file, a certificate of the system or the archive cannot be read.
     pub async fn bind(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
+        check_signers(&settings).await?;
         if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,

@@ -24,6 +24,8 @@ use hyper_util::client::legacy::{Client, Error, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::proxy::settings::Timeouts;
+use crate::proxy::upstream::aws::credentials::AwsError;
+use crate::proxy::upstream::aws::signer::AwsSigner;
 use crate::proxy::upstream::connector::{ConnectionUses, CountingConnector};
 use crate::proxy::upstream::outbound::OutboundSettings;
 
@@ -51,6 +53,8 @@ pub(crate) struct UpstreamRequest {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// Signs the request whenever it is sent; none if it carries its credentials.
+    pub(crate) signer: Option<AwsSigner>,
 }
 
 impl UpstreamRequest {
@@ -67,6 +71,8 @@ pub(crate) enum UpstreamError {
     Unreachable(String),
     /// No response started within the timeout.
     TimedOut(Duration),
+    /// The request could not be signed.
+    NotSigned(AwsError),
     /// The response has a status that cannot be forwarded: the proxy requested no upgrade.
     UnexpectedUpgrade,
 }
@@ -109,9 +115,9 @@ impl UpstreamClient {
 
     /// Sends a request with a buffered body.
     pub(crate) async fn send(&self, request: &UpstreamRequest) -> Result<Response<Incoming>, UpstreamError> {
-        match self.attempt(&self.pooled, request.to_http()).await {
+        match self.attempt(&self.pooled, request.to_http().await?).await {
             Err(FailedAttempt { is_unread: true, .. }) => {
-                self.attempt(&self.unpooled, request.to_http()).await.map_err(|failed| failed.error)
+                self.attempt(&self.unpooled, request.to_http().await?).await.map_err(|failed| failed.error)
             }
             result => result.map_err(|failed| failed.error),
         }
@@ -186,17 +192,24 @@ impl UpstreamError {
         match self {
             UpstreamError::Unreachable(_) | UpstreamError::UnexpectedUpgrade => StatusCode::BAD_GATEWAY,
             UpstreamError::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
+            UpstreamError::NotSigned(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
 
 impl UpstreamRequest {
-    fn to_http(&self) -> Request<Body> {
+    /// Returns the request for one attempt, signed for this time.
+    async fn to_http(&self) -> Result<Request<Body>, UpstreamError> {
+        let mut headers = self.headers.clone();
+        if let Some(signer) = &self.signer {
+            let signed = signer.sign(&self.method, &self.uri, &mut headers, &self.body).await;
+            signed.map_err(UpstreamError::NotSigned)?;
+        }
         let mut request = Request::new(Body::from(self.body.clone()));
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri.clone();
-        *request.headers_mut() = self.headers.clone();
-        request
+        *request.headers_mut() = headers;
+        Ok(request)
     }
 }
 
@@ -214,6 +227,7 @@ impl fmt::Display for UpstreamError {
         match self {
             UpstreamError::Unreachable(cause) => write!(f, "the upstream did not respond: {cause}"),
             UpstreamError::TimedOut(waited) => write!(f, "the upstream did not respond within {} s", waited.as_secs()),
+            UpstreamError::NotSigned(cause) => write!(f, "the request could not be signed: {cause}"),
             UpstreamError::UnexpectedUpgrade => f.write_str("the upstream switched protocols without being asked to"),
         }
     }

@@ -86,10 +86,13 @@ impl KeyIssuer {
 
 /// Returns true if a request is signed with AWS Signature Version 4: the signature covers the host and the body, so it is
 /// wrong at any upstream and after any edit.
-pub(crate) fn is_signed(headers: &HeaderMap, uri: &Uri) -> bool {
-    let is_signature = |value: &HeaderValue| value.as_bytes().starts_with(b"AWS4-");
-    headers.get_all(AUTHORIZATION).iter().any(is_signature)
-        || uri.query().is_some_and(|it| it.contains("X-Amz-Signature="))
+pub(crate) fn is_signed_by_header(headers: &HeaderMap) -> bool {
+    headers.get_all(AUTHORIZATION).iter().any(|value| value.as_bytes().starts_with(b"AWS4-"))
+}
+
+/// Returns true if the signature of a request is in its query.
+pub(crate) fn is_signed_by_query(uri: &Uri) -> bool {
+    uri.query().is_some_and(|query| query.contains("X-Amz-Signature="))
 }
 
 /// A credential that must not be sent to an upstream, because another provider issued it.

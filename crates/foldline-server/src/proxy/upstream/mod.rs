@@ -1,5 +1,6 @@
 //! The side of the provider: connections, models and windows, response heads, relaying.
 
+pub(crate) mod aws;
 pub(crate) mod backoff;
 pub(crate) mod client;
 pub(crate) mod connector;

@@ -127,7 +127,8 @@ fn basic_credentials(login: &str) -> Result<HeaderValue, InvalidNetworkProxy> {
     Ok(value)
 }
 
-fn percent_decoded(text: &str) -> Vec<u8> {
+/// Returns the bytes of a percent-encoded text; what is not an encoded byte stays as it is.
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

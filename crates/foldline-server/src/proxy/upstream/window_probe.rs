@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::settings::UpstreamUrl;
 use crate::proxy::state::AppState;
+use crate::proxy::upstream::aws::signer::AwsSigner;
 use crate::proxy::upstream::client::{UpstreamClient, UpstreamRequest};
 use crate::proxy::upstream::credentials::forwarded_credentials;
 use crate::proxy::upstream::models::UpstreamModel;
@@ -44,6 +45,7 @@ pub(crate) async fn probe_window(state: &AppState, prepared: Option<&PreparedReq
     let probe = WindowProbe {
         client: state.client.clone(),
         headers: probe_headers(headers),
+        signer: prepared.job.upstream.auth(&state.settings.bedrock_auth).signer().cloned(),
         model: prepared.model_name.clone(),
         server: if is_ollama { ServerApi::Ollama } else { ServerApi::Unknown },
         requested: prepared.model.requested_window(),
@@ -70,6 +72,7 @@ pub(crate) struct WindowProbe {
     pub(crate) client: UpstreamClient,
     pub(crate) upstream: UpstreamUrl,
     pub(crate) headers: HeaderMap,
+    pub(crate) signer: Option<AwsSigner>,
     pub(crate) model: String,
     pub(crate) server: ServerApi,
     /// Window with which the server loads the model, if the request states it.
@@ -145,8 +148,13 @@ impl WindowProbe {
             true => self.upstream.uri(path),
             false => self.upstream.server_uri(path),
         };
-        let request =
-            UpstreamRequest { method, uri: uri.ok()?, headers: self.headers.clone(), body: Bytes::from(body) };
+        let request = UpstreamRequest {
+            method,
+            uri: uri.ok()?,
+            headers: self.headers.clone(),
+            body: Bytes::from(body),
+            signer: self.signer.clone(),
+        };
         let response = tokio::time::timeout(PROBE_TIMEOUT, self.client.send(&request)).await.ok()?.ok()?;
         if response.status() != StatusCode::OK {
             return None;
