@@ -141,22 +141,22 @@ def converse_stream(text, call, size):
     return b"".join(out + [message("metadata", {"usage": usage, "metrics": {"latencyMs": 1}})])
 
 
-def invoke_body(text, call, size):
-    content = [{"type": "text", "text": text}] + ([{"type": "tool_use", "id": call[0], "name": "read_file", "input": call[1]}] if call else [])
+def invoke_body(text, call, size, tool="read_file"):
+    content = [{"type": "text", "text": text}] + ([{"type": "tool_use", "id": call[0], "name": tool, "input": call[1]}] if call else [])
     stop = "tool_use" if call else "end_turn"
     body = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": content}
     body |= {"stop_reason": stop, "stop_sequence": None, "usage": {"input_tokens": size, "output_tokens": 9}}
     return json.dumps(body).encode()
 
 
-def invoke_stream(text, call, size):
+def invoke_stream(text, call, size, tool="read_file"):
     start = json.loads(invoke_body(text, call, size)) | {"content": [], "stop_reason": None}
     events = [{"type": "message_start", "message": start}]
     events.append({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
     events.append({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})
     events.append({"type": "content_block_stop", "index": 0})
     if call:
-        block = {"type": "tool_use", "id": call[0], "name": "read_file", "input": {}}
+        block = {"type": "tool_use", "id": call[0], "name": tool, "input": {}}
         events.append({"type": "content_block_start", "index": 1, "content_block": block})
         delta = {"type": "input_json_delta", "partial_json": json.dumps(call[1])}
         events += [{"type": "content_block_delta", "index": 1, "delta": delta}, {"type": "content_block_stop", "index": 1}]

@@ -33,6 +33,7 @@ const OPENAI_API_BASE: &str = "OPENAI_API_BASE";
 const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
 const ANTHROPIC_API_BASE: &str = "ANTHROPIC_API_BASE";
 const OLLAMA_HOST: &str = "OLLAMA_HOST";
+const BEDROCK_BASE_URLS: [&str; 2] = ["ANTHROPIC_BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"];
 /// Switches of Claude Code that replace Anthropic by a cloud.
 const CLAUDE_CODE_CLOUDS: [(&str, &str); 3] = [
     ("CLAUDE_CODE_USE_BEDROCK", "Bedrock"),
@@ -178,6 +179,9 @@ pub(crate) fn caller_env() -> CallerEnv {
         anthropic: text(ANTHROPIC_BASE_URL).or_else(|| text(ANTHROPIC_API_BASE)),
         gemini: text(GOOGLE_GEMINI_BASE_URL),
         ollama: text(OLLAMA_HOST).map(|host| ollama_base_url(&host)),
+        bedrock: BEDROCK_BASE_URLS.into_iter().find_map(text),
+        aws_region: aws_region(),
+        has_bedrock_key: api_key(Format::Converse).is_some(),
         opencode_config: text(OPENCODE_CONFIG_CONTENT),
         cloud_variables: CLAUDE_CODE_CLOUDS.into_iter().filter(|(name, _)| read_variable(name).is_some()).collect(),
         no_proxy: NO_PROXY.into_iter().find_map(text),

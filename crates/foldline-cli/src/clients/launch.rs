@@ -31,6 +31,12 @@ pub(crate) struct CallerEnv {
     pub(crate) gemini: Option<String>,
     /// Base URL of Ollama, unless it is the usual one.
     pub(crate) ollama: Option<String>,
+    /// Base URL of Amazon Bedrock.
+    pub(crate) bedrock: Option<String>,
+    /// Region of AWS.
+    pub(crate) aws_region: Option<String>,
+    /// True if clients of Bedrock send an API key, and no signature.
+    pub(crate) has_bedrock_key: bool,
     /// Settings of opencode, in JSON.
     pub(crate) opencode_config: Option<String>,
     /// Hosts that are reached without the network's proxy.
@@ -57,6 +63,8 @@ pub(crate) struct LaunchPlan<'a> {
     pub(crate) caller: &'a CallerEnv,
     /// True if the Anthropic upstream is Anthropic's own API.
     pub(crate) is_official_anthropic: bool,
+    /// True if the proxy signs requests to Bedrock.
+    pub(crate) signs_bedrock: bool,
     /// Base URLs in the settings files of the command, the strongest first.
     pub(crate) configured: &'a [ConfiguredUrl],
 }
@@ -77,6 +85,14 @@ pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
     };
     if !is_ollama_server(plan) {
         overrides.variables.push(set("OLLAMA_HOST", &bases.anthropic));
+    }
+    // A signature of the client would be refused.
+    if caller.has_bedrock_key || plan.signs_bedrock {
+        overrides.variables.push(set("ANTHROPIC_BEDROCK_BASE_URL", &bases.anthropic));
+    }
+    // AWS's libraries send a key only over TLS.
+    if plan.signs_bedrock {
+        overrides.variables.push(set("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", &bases.anthropic));
     }
     if let Some(settings) = opencode_config(bases, caller.opencode_config.as_deref()) {
         overrides.variables.push(set("OPENCODE_CONFIG_CONTENT", &settings));
@@ -117,6 +133,16 @@ pub(crate) fn client_overrides(plan: &LaunchPlan<'_>) -> ClientOverrides {
         _ => {}
     }
     overrides
+}
+
+/// Returns what to do if Claude Code connects to a cloud.
+pub(crate) fn cloud_advice(cloud: &str) -> &'static str {
+    match cloud {
+        "Bedrock" => {
+            "set AWS_BEARER_TOKEN_BEDROCK or use --bedrock-auth aws, with `foldline run` or ANTHROPIC_BEDROCK_BASE_URL"
+        }
+        _ => "unset it for clients that should use foldline",
+    }
 }
 
 /// Returns true for Ollama's own server, which listens at the address in the variable.
@@ -195,6 +221,7 @@ mod tests {
             bases: &sample_base_urls(),
             caller,
             is_official_anthropic,
+            signs_bedrock: false,
             configured: &configured,
         })
     }
@@ -213,6 +240,28 @@ mod tests {
         assert_eq!(variable_value(&overrides, "OLLAMA_HOST").unwrap(), "http://127.0.0.1:9");
         assert!(overrides.arguments.is_empty());
         assert_eq!(variable_value(&overrides, "NO_PROXY"), None);
+    }
+
+    #[test]
+    fn clients_of_bedrock_are_redirected_if_they_can_be_served() {
+        let names = ["ANTHROPIC_BEDROCK_BASE_URL", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME"];
+        let is_set = |has_bedrock_key, signs_bedrock| {
+            let bases = sample_base_urls();
+            let caller = CallerEnv { has_bedrock_key, ..CallerEnv::default() };
+            let overrides = client_overrides(&LaunchPlan {
+                program: OsStr::new("claude"),
+                arguments: &[],
+                bases: &bases,
+                caller: &caller,
+                is_official_anthropic: true,
+                signs_bedrock,
+                configured: &[],
+            });
+            names.map(|name| variable_value(&overrides, name).is_some())
+        };
+        assert_eq!(is_set(false, false), [false, false]);
+        assert_eq!(is_set(true, false), [true, false]);
+        assert_eq!(is_set(false, true), [true, true]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::clients::base_url::{ConfiguredUrl, is_below, short_path};
 use crate::clients::config::ClientFolders;
 use crate::clients::kind::ClientKind;
-use crate::clients::launch::CallerEnv;
+use crate::clients::launch::{CallerEnv, cloud_advice};
 use crate::environment::{self, Terminal};
 use crate::output::print_stdout;
 use crate::render::format_number;
@@ -413,12 +413,8 @@ fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFind
         });
     }
     for (name, cloud) in &caller.cloud_variables {
-        let advice = "unset it for clients that should use foldline";
-        findings.push(DoctorFinding::warn(
-            "clients",
-            format!("{name} is set: Claude Code connects to {cloud}"),
-            advice,
-        ));
+        let message = format!("{name} is set: Claude Code connects to {cloud}");
+        findings.push(DoctorFinding::warn("clients", message, cloud_advice(cloud)));
     }
     if caller.behind_proxy {
         let advice = "foldline connects directly; if that is blocked, set a reachable gateway with --upstream";

@@ -126,9 +126,15 @@ pub(crate) fn layers_for_child(layers: SettingLayers, caller: &CallerEnv) -> Res
         (Format::Anthropic, &caller.anthropic),
         (Format::Gemini, &caller.gemini),
         (Format::Ollama, &caller.ollama),
+        (Format::Converse, &caller.bedrock),
     ];
     for (format, url) in urls {
         values.extend(url.clone().map(|url| (upstream_setting(format.dialect().family).name, url)));
+    }
+    let bedrock = upstream_setting(Format::Converse.dialect().family);
+    let is_bedrock_set = values.contains_key(bedrock.name) || layers.get_or(bedrock, &UPSTREAM).is_some();
+    if let Some(region) = caller.aws_region.as_ref().filter(|_| !is_bedrock_set) {
+        values.insert(bedrock.name, format!("https://bedrock-runtime.{region}.amazonaws.com"));
     }
     Ok(layers.for_child(values))
 }

@@ -127,7 +127,7 @@ const PROVIDERS: &[ProviderEntry] = &[
         provider: "Amazon Bedrock, InvokeModel of Claude",
         paths: "/model/anthropic.claude-MODEL/invoke, /model/anthropic.claude-MODEL/invoke-with-response-stream",
         dialects: "anthropic",
-        tested_with: "AnthropicBedrock",
+        tested_with: "AnthropicBedrock, Claude Code",
     },
     ProviderEntry {
         provider: "Azure OpenAI",

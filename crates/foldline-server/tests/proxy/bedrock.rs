@@ -2,6 +2,7 @@
 
 use foldline::testing::event_message;
 use foldline::wire::{Format, Request};
+use foldline_server::proxy::{NamedUpstream, ProxySettings, UpstreamAuth};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
@@ -105,6 +106,51 @@ async fn api_key_is_forwarded_and_signature_is_refused() {
     let received = harness.received();
     assert_eq!(received.len(), 2);
     assert!(received.iter().all(|request| request.headers["authorization"] == "Bearer bedrock-api-key-x"));
+}
+
+/// Tokens are counted for the request that would be sent; the form of InvokeModel is forwarded as it is.
+#[tokio::test]
+async fn count_tokens_counts_the_folded_request() {
+    let format = Format::Converse;
+    let harness =
+        ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json(r#"{"inputTokens":7}"#)).await;
+    let body = request_body(format, &agent_messages(format, 40));
+    harness.post(&format!("/model/{MODEL}/converse"), body.clone()).await;
+    let path = format!("/model/{MODEL}/count-tokens");
+    let got = harness.post(&path, format!(r#"{{"input":{{"converse":{body}}}}}"#)).await;
+    assert_eq!(got.text(), r#"{"inputTokens":7}"#);
+    let received = harness.received();
+    assert!(received[0].body.len() < body.len() / 2 && received[1].path == path);
+    let folded = String::from_utf8_lossy(&received[0].body);
+    assert_eq!(String::from_utf8_lossy(&received[1].body), format!(r#"{{"input":{{"converse":{folded}}}}}"#));
+    let invoke = r#"{"input":{"invokeModel":{"body":"e30="}}}"#;
+    assert_eq!(harness.post(&path, invoke).await.text(), r#"{"inputTokens":7}"#);
+    assert_eq!(harness.received()[2].body, invoke);
+}
+
+/// Mantle has the paths of Anthropic and of OpenAI below one host: each takes its dialect, and the bearer key is forwarded.
+#[tokio::test]
+async fn mantle_is_a_named_upstream_with_two_dialects() {
+    let mantle = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
+    let url = format!("http://{}", mantle.upstream).parse().unwrap();
+    let named = NamedUpstream::new("mantle", url, Format::Converse, UpstreamAuth::Client).unwrap();
+    let settings = ProxySettings { named_upstreams: vec![named.into()], ..small_window_settings() };
+    let harness = ProxyHarness::start(settings, None, |_| UpstreamReply::json("{}")).await;
+    let key = ("authorization", "Bearer bedrock-api-key-x");
+    for (format, path) in [
+        (Format::Anthropic, "/anthropic/v1/messages"),
+        (Format::Anthropic, "/anthropic/v1/messages/count_tokens"),
+        (Format::OpenAiChat, "/v1/chat/completions"),
+        (Format::OpenAiResponses, "/v1/responses"),
+        (Format::OpenAiResponses, "/openai/v1/responses"),
+    ] {
+        let body = request_body(format, &agent_messages(format, 40));
+        harness.send_with("POST", &format!("/mantle{path}"), &[key], body.clone()).await;
+        let sent = mantle.received().pop().unwrap();
+        assert_eq!((sent.path.as_str(), sent.headers[key.0].to_str().unwrap()), (path, key.1));
+        assert!(sent.body.len() < body.len() / 2, "{path}: {} bytes", sent.body.len());
+    }
+    assert!(harness.received().is_empty());
 }
 
 /// The provider refuses a prompt before or inside the stream: it is folded again.

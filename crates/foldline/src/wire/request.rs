@@ -16,12 +16,15 @@ use crate::wire::json::layout::{
 use crate::wire::json::scan::{JsonObject, JsonScanner, JsonValue, field_value};
 use crate::wire::json::splice::{RequestEdit, splice};
 
+/// Maximum number of envelopes around a request.
+const MAX_ENVELOPES: usize = 2;
+
 /// The form of a dialect's requests.
 #[derive(Debug)]
 pub(crate) struct RequestSyntax {
     /// Key of the list of messages.
     pub(crate) list_key: &'static str,
-    /// Fields that may contain the whole request, next to facts about it.
+    /// Fields that may contain the whole request, next to facts about it; in each other, up to two levels.
     pub(crate) envelope_keys: &'static [&'static str],
     /// Nested fields of a message that are scanned together with it, level by level.
     pub(crate) nested_fields: &'static [&'static [&'static str]],
@@ -274,15 +277,9 @@ impl<'a> Request<'a> {
             }
             Some(b'{') => {
                 let mut content = None;
-                let outer = scanner.read_object(|key, scanner| {
-                    if syntax.envelope_keys.contains(&key) && scanner.peek_value_start() == Some(b'{') {
-                        content = Some(scanner.read_object(|key, it| read_field(syntax, key, it, &mut messages))?);
-                        return Ok(None);
-                    }
-                    read_field(syntax, key, scanner, &mut messages)
-                })?;
+                let outer = read_envelope(syntax, &mut scanner, MAX_ENVELOPES, &mut messages, &mut content)?;
                 model = outer.string("model");
-                content.filter(|content| content.get(syntax.list_key).is_some()).unwrap_or(outer)
+                content.unwrap_or(outer)
             }
             _ => {
                 scanner.read_value()?;
@@ -498,6 +495,28 @@ impl<'a> Request<'a> {
         let syntax = &self.format.dialect().edits;
         splice(self.body, syntax, &self.layout, edits.iter().chain(&self.injected_tool))
     }
+}
+
+/// Reads an object that is the request, or contains it in fields of an envelope. The object inside that has the list of
+/// messages is stored in `content`.
+fn read_envelope<'a>(
+    syntax: &RequestSyntax,
+    scanner: &mut JsonScanner<'a>,
+    levels: usize,
+    messages: &mut Option<ParsedMessages<'a>>,
+    content: &mut Option<JsonObject<'a>>,
+) -> Result<JsonObject<'a>, Error> {
+    scanner.read_object(|key, scanner| {
+        let is_envelope = levels > 0 && syntax.envelope_keys.contains(&key);
+        if !is_envelope || scanner.peek_value_start() != Some(b'{') {
+            return read_field(syntax, key, scanner, messages);
+        }
+        let inner = read_envelope(syntax, scanner, levels - 1, messages, content)?;
+        if inner.get(syntax.list_key).is_some() {
+            *content = Some(inner);
+        }
+        Ok(None)
+    })
 }
 
 /// Reads a field of a body, and its messages if it is their list.

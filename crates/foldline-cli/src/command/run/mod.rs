@@ -73,6 +73,7 @@ impl RunCommand {
             let (mode, version) =
                 (settings.mode, settings.upstreams.get(Format::OpenAiChat.dialect().family).version().to_owned());
             let (listen, is_official_anthropic) = (settings.listen, proxy::is_official_anthropic(&settings));
+            let signs_bedrock = settings.bedrock_auth.signer().is_some();
             let proxy =
                 Proxy::bind(settings, archive).await.with_context(|| format!("could not listen on {listen}"))?;
             let anthropic = format!("http://{}", proxy.address());
@@ -88,8 +89,15 @@ impl RunCommand {
             }));
 
             let configured = &client.configured;
-            let plan =
-                LaunchPlan { program, arguments, bases: &bases, caller: &caller, is_official_anthropic, configured };
+            let plan = LaunchPlan {
+                program,
+                arguments,
+                bases: &bases,
+                caller: &caller,
+                is_official_anthropic,
+                signs_bedrock,
+                configured,
+            };
             let ended = run_child(&plan).await;
             drop(stop);
             let _ = serving.await;
@@ -115,13 +123,14 @@ struct ChildEnd {
 
 /// Replaces base URLs at which a foldline proxy answers by the upstreams of that proxy.
 async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
-    let CallerEnv { mut openai, mut anthropic, mut gemini, mut ollama, .. } = caller;
+    let CallerEnv { mut openai, mut anthropic, mut gemini, mut ollama, mut bedrock, .. } = caller;
     let parsed = |url: &Option<String>| url.as_deref().and_then(|url| url.parse().ok());
     let urls = [
         (Format::OpenAiChat, &mut openai),
         (Format::Anthropic, &mut anthropic),
         (Format::Gemini, &mut gemini),
         (Format::Ollama, &mut ollama),
+        (Format::Converse, &mut bedrock),
     ];
     for (format, url) in urls {
         let Some(upstream) = parsed(url) else { continue };
@@ -130,7 +139,7 @@ async fn bypass_running_proxies(caller: CallerEnv) -> CallerEnv {
             *url = Some(upstream.to_owned());
         }
     }
-    CallerEnv { openai, anthropic, gemini, ollama, ..caller }
+    CallerEnv { openai, anthropic, gemini, ollama, bedrock, ..caller }
 }
 
 /// Runs the command to its end.

@@ -101,7 +101,7 @@ fn no_request_reason(client: &ClientFacts, arguments: &[OsString], caller: &Call
             .to_owned();
     };
     if let (ClientKind::Claude, Some((name, cloud))) = (kind, caller.cloud_variables.first()) {
-        return format!("{name} is set: Claude Code connects to {cloud}; unset it to use foldline");
+        return format!("{name} is set: Claude Code connects to {cloud}; {}", launch::cloud_advice(cloud));
     }
     let title = kind.title();
     let overridden = |key: &str| match kind {

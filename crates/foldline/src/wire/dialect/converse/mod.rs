@@ -1,4 +1,4 @@
-//! The Converse dialect of Amazon Bedrock: `converse` and `converse-stream`.
+//! The Converse dialect of Amazon Bedrock: `converse`, `converse-stream` and `count-tokens`.
 
 mod compose;
 mod intercept;
@@ -25,6 +25,7 @@ pub(crate) static DIALECT: Dialect = Dialect {
     documented_paths: &[
         ("/model/MODEL/converse", EndpointPurpose::Turn),
         ("/model/MODEL/converse-stream", EndpointPurpose::Turn),
+        ("/model/MODEL/count-tokens", EndpointPurpose::CountTokens),
     ],
     marks: DialectMarks {
         in_body: |body| {
@@ -79,15 +80,17 @@ fn is_marked_block(block: &JsonObject<'_>) -> bool {
         && ["toolUse", "toolResult", "reasoningContent", "cachePoint"].into_iter().any(has_object)
 }
 
-/// Returns the facts in `/model/MODEL/METHOD`: the path states the model, and whether the response is a stream.
+/// Returns the facts in `/model/MODEL/METHOD`: the path states the model, and whether the response is a stream. Tokens are
+/// counted of requests in the form of Converse; those in the form of InvokeModel are not parsed.
 fn endpoint(path: &str) -> Option<ConversationEndpoint<'_>> {
     let (model, method) = model_method(path)?;
-    let streaming = match method {
-        "converse" => Some(false),
-        "converse-stream" => Some(true),
+    let (purpose, streaming) = match method {
+        "converse" => (EndpointPurpose::Turn, Some(false)),
+        "converse-stream" => (EndpointPurpose::Turn, Some(true)),
+        "count-tokens" => (EndpointPurpose::CountTokens, Some(false)),
         _ => return None,
     };
-    Some(ConversationEndpoint { model: Some(model), streaming, ..ConversationEndpoint::new(EndpointPurpose::Turn) })
+    Some(ConversationEndpoint { model: Some(model), streaming, ..ConversationEndpoint::new(purpose) })
 }
 
 /// Returns the model and the method of a path. The model may be an ARN whose slashes are not encoded.
@@ -113,7 +116,9 @@ mod tests {
         assert_eq!(facts("/model/amazon.nova-pro-v1:0/converse-stream"), Some(("amazon.nova-pro-v1:0", true)));
         let arn = "arn:aws:bedrock:us-east-1:1:inference-profile/us.amazon.nova-lite-v1:0";
         assert_eq!(facts(&format!("/bedrock/model/{arn}/converse")), Some((arn, false)));
-        for path in ["/model/m/invoke", "/model/m/count-tokens", "/model//converse", "/converse"] {
+        let count = endpoint("/model/m/count-tokens").map(|found| (found.purpose, found.model));
+        assert_eq!(count, Some((EndpointPurpose::CountTokens, Some("m"))));
+        for path in ["/model/m/invoke", "/model//converse", "/converse"] {
             assert_eq!(facts(path), None, "{path}");
         }
     }

@@ -21,7 +21,8 @@ use crate::wire::result::{AnsweredCall, ResultSyntax};
 
 pub(crate) const REQUEST: RequestSyntax = RequestSyntax {
     list_key: "messages",
-    envelope_keys: &[],
+    // A request to count tokens: `{"input":{"converse":{..}}}`.
+    envelope_keys: &["input", "converse"],
     nested_fields: NESTED_FIELDS,
     parse_message,
     parse_string_input: None,
@@ -240,6 +241,21 @@ mod tests {
         assert!(lines[2].ends_with(r#"call t1 ls({"path":"."})"#), "{}", lines[2]);
         assert_eq!(lines[3], r#"user: failed t1 ["a.rs" | "{\"more\":[1]}"]"#);
         assert_eq!(request.conversation().tools.len(), 1);
+    }
+
+    #[test]
+    fn request_to_count_tokens_is_read_inside_its_envelopes() {
+        let inner = r#"{"messages":[{"role":"user","content":[{"text":"hi"}]}],"system":[{"text":"Be brief."}],"toolConfig":{"tools":[{"toolSpec":{"name":"ls","inputSchema":{"json":{}}}}]}}"#;
+        let body = format!(r#"{{"input":{{"converse":{inner}}}}}"#);
+        let request = Request::parse(Format::Converse, body.as_bytes()).unwrap();
+        assert_eq!(shape(request.conversation()), [r#"standing: "Be brief.""#, r#"user: "hi""#]);
+        assert_eq!(request.conversation().tools.len(), 1);
+        let edit = RequestEdit::Text { at: PartId::new(0, 0), text: "[folded]".into() };
+        let out = request.splice(&[edit]).unwrap();
+        assert_eq!(String::from_utf8_lossy(&out), body.replace(r#""hi""#, r#""[folded]""#));
+        for body in [r#"{"input":{"invokeModel":{"body":"e30="}}}"#, r#"{"input":{"converse":{}}}"#] {
+            assert!(Request::parse(Format::Converse, body.as_bytes()).is_err(), "{body}");
+        }
     }
 
     #[test]
