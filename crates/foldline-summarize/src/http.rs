@@ -4,15 +4,17 @@
 //! the summarizer decides on retries, because it knows the remaining limits.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::Message;
 use foldline::conversation::ToolCall;
 use foldline::wire::{ApiError, Format, OutgoingRequest, RequestRejection, Response};
+use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request, Response as HttpResponse, Uri};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -53,13 +55,57 @@ impl fmt::Debug for ModelEndpoint {
     }
 }
 
+/// Sends the requests of an [`HttpModel`]. A program with connections of its own, such as those through a proxy of the
+/// network or with a client certificate, implements it.
+pub trait HttpTransport: fmt::Debug + Send + Sync {
+    /// Sends a request. The response has its whole body; one of more than `max_bytes` is an error, as are failures of the
+    /// connection, each with its reason.
+    fn send(&self, request: Request<Bytes>, max_bytes: usize) -> TransportFuture<'_>;
+}
+
+/// A response on its way, or the reason why there is none.
+pub type TransportFuture<'a> = BoxFuture<'a, Result<HttpResponse<Bytes>, String>>;
+
+/// Direct connections, with the certificates of the system.
+#[derive(Debug)]
+struct DirectTransport(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+
+impl DirectTransport {
+    fn new() -> Result<Self, ModelError> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_native_roots()
+            .map_err(|error| {
+                let message = format!("could not read the system's certificates: {error}");
+                ModelError::new(ModelErrorKind::Refused, message)
+            })?
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(connector);
+        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+    }
+}
+
+impl HttpTransport for DirectTransport {
+    fn send(&self, request: Request<Bytes>, max_bytes: usize) -> TransportFuture<'_> {
+        Box::pin(async move {
+            let response = self.0.request(request.map(Full::new)).await.map_err(|error| root_cause(&error))?;
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, max_bytes).collect().await.map_err(|error| error.to_string())?;
+            Ok(HttpResponse::from_parts(parts, body.to_bytes()))
+        })
+    }
+}
+
 /// A language model over HTTP.
 #[derive(Debug)]
 pub struct HttpModel {
     endpoint: ModelEndpoint,
     url: Uri,
     info: ModelInfo,
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    transport: Arc<dyn HttpTransport>,
 }
 
 impl HttpModel {
@@ -79,20 +125,24 @@ impl HttpModel {
     ///
     /// [`ModelErrorKind::Refused`] if the base URL is not valid, or if the system's certificates cannot be read.
     pub fn with_info(endpoint: ModelEndpoint, info: ModelInfo) -> Result<Self, ModelError> {
+        Self::with_transport(endpoint, info, Arc::new(DirectTransport::new()?))
+    }
+
+    /// Creates a model that is reached by a transport of the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelErrorKind::Refused`] if the base URL is not valid.
+    pub fn with_transport(
+        endpoint: ModelEndpoint,
+        info: ModelInfo,
+        transport: Arc<dyn HttpTransport>,
+    ) -> Result<Self, ModelError> {
         let refused = |message: String| ModelError::new(ModelErrorKind::Refused, message);
         let url = endpoint_url(&endpoint)
             .parse::<Uri>()
             .map_err(|error| refused(format!("{} is not a valid server address: {error}", endpoint.base_url)))?;
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_native_roots()
-            .map_err(|error| refused(format!("could not read the system's certificates: {error}")))?
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(connector);
-        Ok(Self { endpoint, url, info, client: Client::builder(TokioExecutor::new()).build(connector) })
+        Ok(Self { endpoint, url, info, transport })
     }
 
     /// Returns the same model at another URL of its server, for example the caller's own URL with its query.
@@ -100,7 +150,7 @@ impl HttpModel {
         Self { url, ..self }
     }
 
-    fn build_request(&self, request: &ModelRequest<'_>) -> Result<Request<Full<Bytes>>, ModelError> {
+    fn build_request(&self, request: &ModelRequest<'_>) -> Result<Request<Bytes>, ModelError> {
         let refused = |message: String| ModelError::new(ModelErrorKind::Refused, message);
         let outgoing = OutgoingRequest {
             model: &self.endpoint.model,
@@ -110,7 +160,7 @@ impl HttpModel {
             max_output_tokens: request.max_output,
         };
         let body = outgoing.to_body(self.endpoint.format).map_err(|error| refused(error.to_string()))?;
-        let mut request = Request::new(Full::new(Bytes::from(body)));
+        let mut request = Request::new(Bytes::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
@@ -134,16 +184,13 @@ impl HttpModel {
 
     async fn send(&self, request: &ModelRequest<'_>) -> Result<ModelResponse, ModelError> {
         let request = self.build_request(request)?;
-        let lost = |error: &dyn fmt::Display| {
-            let message = format!("{} could not be reached: {error}", self.endpoint.base_url);
+        let response = self.transport.send(request, MAX_RESPONSE_BYTES).await.map_err(|reason| {
+            let message = format!("{} could not be reached: {reason}", self.endpoint.base_url);
             ModelError::new(ModelErrorKind::Unreachable, message)
-        };
-        let response = self.client.request(request).await.map_err(|error| lost(&root_cause(&error)))?;
+        })?;
         let status = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let body =
-            Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await.map_err(|error| lost(&error))?;
-        parse_response(self.endpoint.format, status, retry_after.map(Duration::from_secs), &body.to_bytes())
+        parse_response(self.endpoint.format, status, retry_after.map(Duration::from_secs), response.body())
     }
 }
 

@@ -42,7 +42,7 @@ pub use cascade::{
 pub use fallback::extract_facts;
 pub use gate::{QualityGate, SummaryFlaw};
 #[cfg(feature = "http")]
-pub use http::{HttpModel, ModelEndpoint};
+pub use http::{HttpModel, HttpTransport, ModelEndpoint, TransportFuture};
 pub use model::{
     LanguageModel, ModelError, ModelErrorKind, ModelInfo, ModelRequest, ModelResponse, ResponseFuture, ToolStyle,
 };

@@ -12,6 +12,7 @@ use foldline::transcript;
 use foldline::transcript::TranscriptReader;
 use foldline::wire::Format;
 use foldline::{Conversation, Meter, ModelTable, Part, Role};
+use foldline_server::proxy::OutboundTransport;
 use foldline_summarize::{
     HttpModel, LanguageModel, ModelEndpoint, ModelInfo, ProgressEvent, Summarizer, SummaryAuthor, SummaryLimits,
     SummaryOutcome, SummaryResult, SummaryTask, ToolStyle, extract_facts,
@@ -21,8 +22,9 @@ use serde_json::json;
 
 use crate::output::{print_stdout, report};
 use crate::render::plain_lines;
+use crate::settings::layers::{SettingLayers, SettingValues};
 use crate::units::TokensArg;
-use crate::{environment, input};
+use crate::{environment, input, settings};
 
 /// Let a model summarize a text that is longer than its context window
 ///
@@ -97,7 +99,8 @@ Examples:
   foldline summarize build.log --upstream https://api.openai.com --goal 'why does the build fail?'
   foldline summarize session.jsonl --upstream http://127.0.0.1:8080 --model qwen3 --text-commands
 
-The key of the server is read from OPENAI_API_KEY or ANTHROPIC_API_KEY, depending on the API format.
+The key of the server is read from OPENAI_API_KEY or ANTHROPIC_API_KEY, depending on the API format. The server is reached \
+like the providers of the proxy: HTTPS_PROXY and NO_PROXY, and ca-cert, client-cert and client-key of the settings.
 
 Exit codes:
   0  a model wrote the summary, or no model was set
@@ -176,7 +179,9 @@ impl SummarizeCommand {
         let known = ModelInfo::for_model(name);
         let tool_style = if self.text_commands { ToolStyle::Text } else { ToolStyle::Calls };
         let info = ModelInfo { window: self.window.map_or(known.window, |it| it.0), tool_style, ..known };
-        Ok(Arc::new(HttpModel::with_info(endpoint, info)?))
+        let outbound = settings::proxy::outbound(&SettingLayers::load(SettingValues::new())?)?;
+        let transport = Arc::new(OutboundTransport::new(&outbound)?);
+        Ok(Arc::new(HttpModel::with_transport(endpoint, info, transport)?))
     }
 
     fn print_summary(&self, summary: &SummaryResult) -> Result<ExitCode> {

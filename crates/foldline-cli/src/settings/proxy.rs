@@ -158,7 +158,7 @@ fn upstreams(layers: &SettingLayers) -> Result<Upstreams> {
 }
 
 /// Returns the way to providers: the proxy of the network from the usual variables, and certificates.
-fn outbound(layers: &SettingLayers) -> Result<OutboundSettings> {
+pub(crate) fn outbound(layers: &SettingLayers) -> Result<OutboundSettings> {
     let network = environment::network_proxies();
     let parse = |proxy: Option<(&'static str, String)>| {
         proxy.map(|(name, text)| text.parse().map_err(|error| anyhow!("${name}: {error}"))).transpose()

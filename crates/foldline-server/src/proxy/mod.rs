@@ -37,6 +37,7 @@
 //! | `upstream::client`, `upstream::connector` | requests and connections to providers |
 //! | `upstream::outbound` | the way to providers: a proxy of the network, authorities, a client certificate |
 //! | `upstream::aws` | signatures with AWS credentials of the proxy, and where these come from |
+//! | `upstream::model_transport` | requests of models that write summaries, over the same connections |
 //! | `upstream::credentials` | the headers with credentials, and whose they are |
 //! | `upstream::send`, `upstream::backoff` | the only loop that resends a request, and its delays |
 //! | `upstream::pass_through` | requests without a conversation |
@@ -82,6 +83,7 @@ pub use crate::proxy::fold::tenant::{TenantKind, tenant_kind, tenant_names};
 pub use crate::proxy::named_upstream::{InvalidNamedUpstream, NamedUpstream, UpstreamAuth};
 pub use crate::proxy::upstream::aws::credentials::{AwsCredentialSource, AwsCredentials, AwsError};
 pub use crate::proxy::upstream::aws::signer::AwsSigner;
+pub use crate::proxy::upstream::model_transport::OutboundTransport;
 pub use crate::proxy::upstream::outbound::{
     ClientIdentity, InvalidNetworkProxy, NetworkProxy, OutboundSettings, read_certificates,
 };

@@ -21,7 +21,7 @@ use crate::proxy::fold::session_pins::SessionPins;
 use crate::proxy::fold::tenant::TenantDirectory;
 use crate::proxy::fold::tenant_mode::TenantModes;
 use crate::proxy::fold::tenant_quota::TenantQuotas;
-use crate::proxy::settings::{ProxySettings, SummaryMode};
+use crate::proxy::settings::ProxySettings;
 use crate::proxy::traces::RequestTraces;
 use crate::proxy::upstream::client::UpstreamClient;
 use crate::proxy::upstream::diagnosis::DiagnosticsRefusals;
@@ -71,11 +71,6 @@ impl AppState {
     /// The settings contradict each other.
     pub(crate) fn new(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
         let metrics = Arc::new(ProxyMetrics::new());
-        if settings.summary_mode != SummaryMode::Off && !settings.outbound.is_direct() {
-            tracing::warn!(
-                "summaries reach the provider without the network's proxy and the certificates of the settings"
-            );
-        }
         let (limits, timeouts) = (settings.limits, settings.timeouts);
         let client = UpstreamClient::new(timeouts, &settings.outbound)?;
         Ok(Self {

@@ -1,10 +1,14 @@
 //! Amazon Bedrock with AWS credentials of the proxy: every request that leaves gets a new signature.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use foldline::Policy;
+use foldline::engine::CreaseMode;
 use foldline::wire::{Format, Request};
 use foldline_server::proxy::{
-    AccessToken, AwsCredentialSource, AwsCredentials, AwsSigner, NamedUpstream, Proxy, ProxySettings, UpstreamAuth,
+    AccessToken, AwsCredentialSource, AwsCredentials, AwsSigner, NamedUpstream, Proxy, ProxySettings, SummaryMode,
+    UpstreamAuth,
 };
 use ring::{digest, hmac};
 
@@ -111,6 +115,37 @@ async fn refolded_request_gets_a_signature_of_its_own() {
     assert_eq!((got.status.as_u16(), parse_stream(format, &got.body).text().as_str()), (200, "Fine."));
     let received = harness.received();
     assert!(received.len() >= 2 && received.iter().all(is_signed));
+}
+
+/// The model that writes summaries, and queries for the window, are reached with signed requests.
+#[tokio::test]
+async fn own_requests_of_the_proxy_are_signed() {
+    let format = Format::Converse;
+    let own: Arc<Mutex<Vec<ReceivedRequest>>> = Arc::default();
+    let seen = own.clone();
+    let mode = SummaryMode::Inline(Duration::from_secs(30));
+    let mut policy = Policy::balanced();
+    policy.crease_mode = CreaseMode::Forced;
+    let small = ProxySettings { window: Some(16_000), offer_unfold_tool: false, policy, ..settings() };
+    let settings = ProxySettings { summary_mode: mode, ..signing(small) };
+    let kept = temp_archive();
+    let harness = ProxyHarness::start_answering_probes(settings, Some(kept.archive.clone()), move |received| {
+        if received.headers["user-agent"].as_bytes().starts_with(b"foldline/") {
+            seen.lock().unwrap().push(received.clone());
+        }
+        UpstreamReply::json("{}")
+    })
+    .await;
+    let messages = agent_messages(format, 60);
+    let path = format!("{CLAUDE}/converse");
+    // A summary is requested at the first request that does not fit.
+    for end in (1..messages.len()).step_by(2) {
+        let body = request_body(format, &messages[..end]);
+        harness.send_with("POST", &path, &[("user-agent", "agent/1")], body).await;
+    }
+    let own = own.lock().unwrap();
+    assert!(own.iter().any(|request| request.path == path), "a summary was requested");
+    assert!(own.iter().all(is_signed));
 }
 
 /// Requests without a conversation, and those of other models, are signed as they are.

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use foldline_server::proxy::{
-    ClientIdentity, OutboundSettings, Proxy, ProxySettings, TlsFiles, Upstreams, probe, read_certificates,
+    ClientIdentity, OutboundSettings, OutboundTransport, Proxy, ProxySettings, TlsFiles, Upstreams, probe,
+    read_certificates,
 };
+use foldline_summarize::HttpTransport;
 use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
@@ -184,6 +186,28 @@ async fn unknown_authority_is_refused() {
     outbound.authorities.clear();
     let (status, received) = get("https://provider.test", outbound).await;
     assert!(status == 502 && received.contains("certificate"), "{received}");
+}
+
+/// A model that writes summaries is reached like a provider: through the tunnel, with the authorities of the settings.
+#[tokio::test]
+async fn models_of_summaries_are_reached_through_a_tunnel() {
+    let proxy = TunnelProxy::start(start_provider(false).await).await;
+    let uri = "https://provider.test/v1/chat/completions";
+    let send = |outbound: OutboundSettings| async move {
+        let request = Request::builder().method("POST").uri(uri).body(bytes::Bytes::from("{}")).unwrap();
+        OutboundTransport::new(&outbound).unwrap().send(request, 1_000).await
+    };
+    let response = send(proxy.outbound()).await.unwrap();
+    assert_eq!(response.body(), "provider /v1/chat/completions false");
+    assert!(proxy.heads().iter().all(|head| head.starts_with("CONNECT provider.test:443 HTTP/1.1\r\n")));
+    let mut outbound = proxy.outbound();
+    outbound.authorities.clear();
+    assert!(send(outbound).await.unwrap_err().contains("certificate"));
+    let mut outbound = proxy.outbound();
+    outbound.no_proxy = vec!["provider.test".to_owned()];
+    let tunnels = proxy.heads().len();
+    send(outbound).await.unwrap_err();
+    assert_eq!(proxy.heads().len(), tunnels, "an excluded host is reached directly");
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ use crate::proxy::fold::summary_job::SummaryJob;
 use crate::proxy::settings::SummaryMode;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::credentials::forwarded_credentials;
+use crate::proxy::upstream::model_transport::OutboundTransport;
 use crate::proxy::upstream::models::UpstreamModel;
 
 /// Maximum window used for a summary, whatever the model's window: a summary that costs more than a few agent requests
@@ -58,7 +59,9 @@ pub(crate) async fn summarize_if_due(
         headers: forwarded_credentials(headers),
     };
     let info = model_info(&state.models.get(job.tenant.key, &job.upstream, &model_name), model_name);
-    let Ok(model) = HttpModel::with_info(endpoint, info) else { return false };
+    let signer = job.upstream.auth(&state.settings.bedrock_auth).signer().cloned();
+    let transport = Arc::new(OutboundTransport::for_client(state.client.clone(), signer));
+    let Ok(model) = HttpModel::with_transport(endpoint, info, transport) else { return false };
     let (time, waits) = match state.settings.summary_mode {
         SummaryMode::Inline(time) => (time, true),
         _ => (BACKGROUND_TIMEOUT, false),

@@ -8,6 +8,7 @@ pub(crate) mod credentials;
 pub(crate) mod diagnosis;
 pub(crate) mod diagnosis_request;
 pub(crate) mod learned_window;
+pub(crate) mod model_transport;
 pub(crate) mod models;
 pub(crate) mod outbound;
 pub(crate) mod pass_through;

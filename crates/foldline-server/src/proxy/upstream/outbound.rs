@@ -181,12 +181,6 @@ fn invalid_file(path: &Path, reason: &dyn fmt::Display) -> io::Error {
 }
 
 impl OutboundSettings {
-    /// Returns true if providers are reached directly, with the certificates of the system.
-    pub(crate) fn is_direct(&self) -> bool {
-        let has_proxy = self.https_proxy.is_some() || self.http_proxy.is_some();
-        !has_proxy && self.authorities.is_empty() && self.identity.is_none()
-    }
-
     /// Returns the proxy through which a provider is reached; none if it is reached directly.
     pub(crate) fn proxy_for(&self, destination: &Uri) -> Option<&NetworkProxy> {
         let is_tls = destination.scheme() == Some(&Scheme::HTTPS);
