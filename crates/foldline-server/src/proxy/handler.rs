@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use foldline::wire::EndpointPurpose;
-use hyper::Method;
 use hyper::header::{HeaderName, USER_AGENT};
 use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, Uri};
 
 use crate::proxy::accounting::{record_turn, record_upstream_error};
 use crate::proxy::admin::{assets, routes};
@@ -24,6 +25,7 @@ use crate::proxy::fold::prepare::{Refold, prepare};
 use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::fold::summaries::summarize_if_due;
 use crate::proxy::fold_api::FoldEndpoint;
+use crate::proxy::named_upstream::UpstreamAuth;
 use crate::proxy::reply::reply;
 use crate::proxy::settings::ProxyMode;
 use crate::proxy::state::AppState;
@@ -44,26 +46,16 @@ pub(crate) async fn handle_request(State(state): State<Arc<AppState>>, request: 
 async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, RequestError> {
     let (mut parts, body) = request.into_parts();
     state.checks.check_head(&parts).map_err(ErrorCause::Refused)?;
-    if let Some(asset) = assets::find_asset(routes::own_path(parts.uri.path()), &parts.headers) {
-        return Ok(asset);
-    }
-    if let Some(answer) = routes::answer_probe(&state, &parts).await {
+    if let Some(answer) = answer_public(&state, &parts).await {
         return Ok(answer);
     }
     if routes::is_login(&parts) {
         return Ok(routes::login(&state, &parts, body).await);
     }
-    let is_own = |path: &str, method: &Method| {
-        path.starts_with(routes::ADMIN_PREFIX) || FoldEndpoint::find(method, path).is_some()
-    };
-    let admission = state.auth.admit(&mut parts, is_own).ok_or(ErrorCause::Unauthorized)?;
+    let admission = state.auth.admit(&mut parts, is_own_endpoint).ok_or(ErrorCause::Unauthorized)?;
     parts.extensions.insert(admission);
-    if let Some(endpoint) = FoldEndpoint::find(&parts.method, parts.uri.path()) {
-        let open = OpenRequest::admit(&state, &parts).await?;
-        return Ok(open.track(endpoint.handle(state, parts, body).await?));
-    }
-    if parts.uri.path().starts_with(routes::ADMIN_PREFIX) {
-        return Ok(routes::handle_admin_request(state, parts, body).await);
+    if is_own_endpoint(parts.uri.path(), &parts.method) {
+        return answer_own(state, parts, body).await;
     }
     let open = OpenRequest::admit(&state, &parts).await?;
 
@@ -71,15 +63,7 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let route = route.for_tenant(&state.tenants.settings(&parts).upstreams);
     let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;
     let auth = route.upstream.auth(&state.settings.bedrock_auth);
-    if let Some(key) = ForeignKey::find(&parts.headers, &uri).filter(|_| !auth.is_own()) {
-        return Err(ErrorCause::ForeignKey(key).into());
-    }
-    if is_signed_by_query(&parts.uri) || is_signed_by_header(&parts.headers) && auth.signer().is_none() {
-        return Err(match route.kind {
-            RequestKind::Conversation(format, _) => ErrorCause::Signed.in_format(format),
-            RequestKind::WebSocket | RequestKind::Other => ErrorCause::Signed.into(),
-        });
-    }
+    check_credentials(&parts, &route, &uri, auth)?;
     let (format, purpose) = match route.kind {
         RequestKind::Conversation(format, purpose) => (format, purpose),
         RequestKind::WebSocket => return Err(ErrorCause::WebSocket.into()),
@@ -94,23 +78,13 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     let body = read.map_err(|error| ErrorCause::Body(error).in_format(format))?;
     let received_at = Instant::now();
 
-    let mut prepared = None;
     let job = identify(&state, &parts, &route, &body);
     // The client's own key is its identity until here.
     auth.authenticate(route.upstream.family, &mut parts.headers);
-    if let Some(job) = job {
-        prepared = prepare(&state, &job, None).await;
-        if prepared.as_ref().is_some_and(|prepared| prepared.is_refused_thread) {
-            state.metrics.count_refused_thread();
-            return Err(ErrorCause::Thread.in_format(format));
-        }
-        if probe_window(&state, prepared.as_ref(), &parts.headers).await {
-            prepared = prepare(&state, &job, None).await;
-        }
-        if purpose == EndpointPurpose::Turn && summarize_if_due(&state, prepared.as_mut(), &parts.headers, &uri).await {
-            prepared = prepare(&state, &job, Some(Refold::WithSummary)).await;
-        }
-    }
+    let mut prepared = match job {
+        Some(job) => fold(&state, &job, &parts.headers, &uri).await?,
+        None => None,
+    };
 
     let (body, form) = outgoing_body(prepared.as_ref(), body);
     headers::prepare_buffered_for_upstream(&mut parts.headers, form);
@@ -127,6 +101,64 @@ async fn handle(state: Arc<AppState>, request: Request) -> Result<Response, Requ
     record_upstream_error(&state, &sent);
     let head = sent.map_err(|error| ErrorCause::Upstream(error).in_format(format))?;
     Ok(open.track(reply(state, format, request, prepared, head, (received_at, overhead)).await))
+}
+
+/// Answers what needs no credential: files of the dashboard, and probes.
+async fn answer_public(state: &Arc<AppState>, parts: &Parts) -> Option<Response> {
+    match assets::find_asset(routes::own_path(parts.uri.path()), &parts.headers) {
+        Some(asset) => Some(asset),
+        None => routes::answer_probe(state, parts).await,
+    }
+}
+
+/// Returns true for the endpoints that the proxy serves itself.
+fn is_own_endpoint(path: &str, method: &Method) -> bool {
+    path.starts_with(routes::ADMIN_PREFIX) || FoldEndpoint::find(method, path).is_some()
+}
+
+/// Answers a request to an endpoint of the proxy.
+async fn answer_own(state: Arc<AppState>, parts: Parts, body: Body) -> Result<Response, RequestError> {
+    let Some(endpoint) = FoldEndpoint::find(&parts.method, parts.uri.path()) else {
+        return Ok(routes::handle_admin_request(state, parts, body).await);
+    };
+    let open = OpenRequest::admit(&state, &parts).await?;
+    Ok(open.track(endpoint.handle(state, parts, body).await?))
+}
+
+/// Refuses keys of another provider, and signatures that a changed body would invalidate.
+fn check_credentials(parts: &Parts, route: &RequestRoute, uri: &Uri, auth: &UpstreamAuth) -> Result<(), RequestError> {
+    if let Some(key) = ForeignKey::find(&parts.headers, uri).filter(|_| !auth.is_own()) {
+        return Err(ErrorCause::ForeignKey(key).into());
+    }
+    if is_signed_by_query(&parts.uri) || is_signed_by_header(&parts.headers) && auth.signer().is_none() {
+        return Err(match route.kind {
+            RequestKind::Conversation(format, _) => ErrorCause::Signed.in_format(format),
+            RequestKind::WebSocket | RequestKind::Other => ErrorCause::Signed.into(),
+        });
+    }
+    Ok(())
+}
+
+/// Folds a request, and again if its server reports a window, or if a summary was written. Returns none if it is to be
+/// sent as it is.
+async fn fold(
+    state: &Arc<AppState>,
+    job: &Arc<FoldJob>,
+    headers: &HeaderMap,
+    uri: &Uri,
+) -> Result<Option<PreparedRequest>, RequestError> {
+    let mut prepared = prepare(state, job, None).await;
+    if prepared.as_ref().is_some_and(|prepared| prepared.is_refused_thread) {
+        state.metrics.count_refused_thread();
+        return Err(ErrorCause::Thread.in_format(job.format));
+    }
+    if probe_window(state, prepared.as_ref(), headers).await {
+        prepared = prepare(state, job, None).await;
+    }
+    if job.purpose == EndpointPurpose::Turn && summarize_if_due(state, prepared.as_mut(), headers, uri).await {
+        prepared = prepare(state, job, Some(Refold::WithSummary)).await;
+    }
+    Ok(prepared)
 }
 
 /// Identifies the tenant and the session of a request. Returns none if it is bypassed, cannot be decoded, or belongs to no
