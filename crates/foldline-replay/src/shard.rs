@@ -242,7 +242,7 @@ impl ShardResult {
 pub fn merge_shards(mut results: Vec<(String, ShardResult)>) -> Result<MergedReplay, ShardError> {
     results.sort_by_key(|(_, result)| result.shard);
     let Some((first_name, first)) = results.first() else {
-        return Err(ShardError("there is no result to merge; name the results of all shards".to_owned()));
+        return Err(ShardError("nothing to merge; name the results of all shards".to_owned()));
     };
     let mut context = first.context.clone();
     for (name, result) in &results {
@@ -379,7 +379,7 @@ mod tests {
     fn results_that_do_not_belong_together_are_refused() {
         let same = |_: &mut ShardResult| ();
         assert!(merge_shards(vec![result("2/2", same), result("1/2", same)]).is_ok());
-        assert!(merge_error(Vec::new()).contains("no result to merge"));
+        assert!(merge_error(Vec::new()).contains("nothing to merge"));
         let few = merge_error(vec![result("1/3", same)]);
         assert!(few.contains("shards are missing: 2/3, 3/3; replay them"), "{few}");
         assert!(merge_error(vec![result("7/20", same)]).contains("8/20, 9/20, .."));

@@ -15,7 +15,7 @@ pub trait PolicyReplay: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// A sentence for the user: why there is no result.
+    /// A sentence for the user: why nothing was compared.
     fn compare(&self) -> Result<PolicyReport, String>;
 }
 

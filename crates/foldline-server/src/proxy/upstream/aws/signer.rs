@@ -47,7 +47,7 @@ impl AwsSigner {
     ///
     /// # Errors
     ///
-    /// There is no region.
+    /// The region is not known.
     pub fn new(
         source: AwsCredentialSource,
         url: &UpstreamUrl,
