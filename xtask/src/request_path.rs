@@ -22,9 +22,9 @@ const START: (&str, &str) = ("handler.rs", "handle");
 /// Functions with at most this many lines are not opened.
 const MAX_TRIVIAL_LINES: usize = 3;
 /// Methods of the standard library and of others; a type of the proxy may have one of the same name.
-const COMMON_METHODS: [&str; 14] = [
-    "accept", "find", "flush", "get", "load", "observe", "push", "read", "set", "store", "take", "version", "wait",
-    "write",
+const COMMON_METHODS: [&str; 16] = [
+    "accept", "count", "find", "flush", "get", "load", "observe", "parse", "push", "read", "set", "store", "take",
+    "version", "wait", "write",
 ];
 /// Methods whose closures make errors.
 const ERROR_CLOSURES: [&str; 6] =

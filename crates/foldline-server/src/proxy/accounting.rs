@@ -21,10 +21,8 @@ use crate::proxy::fold::fold_events::trigger_name;
 use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::state::AppState;
 use crate::proxy::traces::span::RequestSpan;
-use crate::proxy::upstream::client::UpstreamError;
 use crate::proxy::upstream::learned_window::CountVerdict;
 use crate::proxy::upstream::relay::{MaybeUsage, RoundCount};
-use crate::proxy::upstream::response_head::ResponseHead;
 
 /// Names of clients by the begin of their user agents.
 const KNOWN_CLIENTS: [(&str, &str); 6] = [
@@ -81,21 +79,6 @@ pub(crate) fn record_turn(
         return;
     }
     metrics.prompt_tokens(TokenStage::Sent).inc_by(*sent_tokens);
-}
-
-/// Counts and logs a conversation that the upstream did not answer with success.
-pub(crate) fn record_upstream_error(state: &AppState, sent: &Result<ResponseHead, UpstreamError>) {
-    match sent {
-        Ok(head) if head.parts.status.is_success() => {}
-        Ok(head) => {
-            state.metrics.count_upstream_error(Some(head.parts.status));
-            tracing::warn!(status = head.parts.status.as_u16(), "the upstream answered with an error");
-        }
-        Err(error) => {
-            state.metrics.count_upstream_error(None);
-            tracing::warn!(%error, "no response from the upstream");
-        }
-    }
 }
 
 /// Records the token usage that a response reported.

@@ -6,6 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `handler` | one request and its response, end to end |
+//! | `own_endpoints` | requests that the proxy answers itself |
 //! | `reply` | the response for the client |
 //! | `state`, `settings` | shared state, fields only; plain values, resolved by the caller |
 //! | `upstream_urls` | base URLs of providers, one for each API |
@@ -61,6 +62,7 @@ pub(crate) mod fold_api;
 pub(crate) mod handler;
 mod lru_map;
 pub(crate) mod named_upstream;
+mod own_endpoints;
 pub mod probe;
 pub mod reference;
 mod reply;

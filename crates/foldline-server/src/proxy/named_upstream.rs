@@ -7,12 +7,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use foldline::wire::{ApiFamily, Format};
-use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Uri};
 
 use crate::proxy::upstream::aws::signature::remove_signature;
 use crate::proxy::upstream::aws::signer::AwsSigner;
-use crate::proxy::upstream::credentials::CREDENTIAL_HEADERS;
+use crate::proxy::upstream::credentials::{
+    CREDENTIAL_HEADERS, CredentialFault, ForeignKey, is_signed_by_header, is_signed_by_query,
+};
 use crate::proxy::upstream_urls::{UpstreamUrl, Upstreams};
 
 /// First segments of paths that mean something else.
@@ -113,18 +116,28 @@ impl UpstreamAuth {
 
     /// Returns the signer of requests; none if they are not signed.
     pub fn signer(&self) -> Option<&AwsSigner> {
-        match self {
-            UpstreamAuth::Aws(signer) => Some(signer),
-            _ => None,
-        }
+        if let UpstreamAuth::Aws(signer) = self { Some(signer) } else { None }
     }
 
-    /// Replaces the credentials of a request by the key of the settings, if there is one. Those of a request that is going
-    /// to be signed are removed.
-    pub(crate) fn authenticate(&self, family: &ApiFamily, headers: &mut HeaderMap) {
-        if !self.is_own() {
-            return;
+    /// Authenticates a request at an upstream: with the credential of the client, or with the key of the settings instead
+    /// of it. The credentials of a request that is going to be signed are removed.
+    ///
+    /// # Errors
+    ///
+    /// The credential of the client must not be sent to the upstream, or is a signature that an edit would invalidate.
+    pub(crate) fn authenticate(&self, family: &ApiFamily, parts: &mut Parts, uri: &Uri) -> Result<(), CredentialFault> {
+        let headers = &mut parts.headers;
+        if is_signed_by_query(&parts.uri) || is_signed_by_header(headers) && self.signer().is_none() {
+            return Err(CredentialFault::Signed);
         }
+        if !self.is_own() {
+            return ForeignKey::find(headers, uri).map_or(Ok(()), |key| Err(CredentialFault::Foreign(key)));
+        }
+        self.replace_credentials(family, headers);
+        Ok(())
+    }
+
+    fn replace_credentials(&self, family: &ApiFamily, headers: &mut HeaderMap) {
         CREDENTIAL_HEADERS.iter().for_each(|name| drop(headers.remove(name)));
         remove_signature(headers);
         let UpstreamAuth::Key(key) = self else { return };
@@ -195,19 +208,24 @@ impl From<&'static ApiFamily> for UpstreamChoice {
     }
 }
 
+impl From<Arc<NamedUpstream>> for UpstreamChoice {
+    fn from(named: Arc<NamedUpstream>) -> Self {
+        Self { family: named.family, named: Some(named) }
+    }
+}
+
 impl UpstreamChoice {
     /// Returns the named upstream that a path selects, and the path at it.
     pub(crate) fn for_path<'p>(upstreams: &[Arc<NamedUpstream>], path: &'p str) -> Option<(Self, &'p str)> {
         let rest = path.strip_prefix('/')?;
         let (first, _) = rest.split_once('/')?;
         let named = upstreams.iter().find(|upstream| upstream.name == first)?;
-        Some((Self { family: named.family, named: Some(named.clone()) }, &rest[first.len()..]))
+        Some((named.clone().into(), &rest[first.len()..]))
     }
 
     /// Returns the upstream of a tenant for the same API, if there is one and the path did not select a named upstream.
     pub(crate) fn or_of_tenant(self, upstreams: &[Arc<NamedUpstream>]) -> Self {
-        let own = upstreams.iter().find(|upstream| self.named.is_none() && upstream.family == self.family);
-        own.cloned().map(|named| Self { family: self.family, named: Some(named) }).unwrap_or(self)
+        upstreams.iter().find(|own| self.named.is_none() && own.family == self.family).cloned().map_or(self, Self::from)
     }
 
     /// Returns the name: its own, or that of the API.
@@ -276,7 +294,7 @@ mod tests {
         let (choice, _) = UpstreamChoice::for_path(&[named("a", auth).unwrap()], "/a/v1").unwrap();
         let mut headers: HeaderMap =
             CREDENTIAL_HEADERS.iter().map(|name| (name.clone(), "mine".parse().unwrap())).collect();
-        choice.auth(&UpstreamAuth::Client).authenticate(choice.family, &mut headers);
+        choice.auth(&UpstreamAuth::Client).replace_credentials(choice.family, &mut headers);
         assert_eq!(headers.len(), 1);
         assert_eq!(headers["x-api-key"], "secret");
         UpstreamAuth::from_key(" ").unwrap_err();

@@ -8,9 +8,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use hyper::Uri;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::{Method, Uri};
 
 use crate::proxy::downstream::headers::{COOKIE_NAME, TENANT, TOKEN};
 
@@ -144,6 +144,15 @@ struct KnownToken {
     is_gateway: bool,
 }
 
+/// The owner of the path of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathOwner {
+    /// The proxy serves it.
+    Proxy,
+    /// It is forwarded.
+    Provider,
+}
+
 /// The result of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
@@ -171,7 +180,7 @@ impl TokenAuth {
 
     /// Authenticates a request; returns none if it is rejected. Tokens are removed from the request wherever they are. On
     /// own paths a token may also be in `Authorization: Bearer`, which providers use for their own keys.
-    pub(crate) fn admit(&self, parts: &mut Parts, is_own: impl Fn(&str, &Method) -> bool) -> Option<Admission> {
+    pub(crate) fn admit(&self, parts: &mut Parts, owner: PathOwner) -> Option<Admission> {
         let in_path = strip_path_token(&mut parts.uri);
         let tenant = take_tenant(&mut parts.headers);
         let in_header = parts.headers.remove(TOKEN).map(|value| blake3::hash(value.as_bytes()));
@@ -182,7 +191,7 @@ impl TokenAuth {
         if self.tokens.is_empty() {
             return Some(Admission::Open);
         }
-        let is_own = is_own(parts.uri.path(), &parts.method);
+        let is_own = owner == PathOwner::Proxy;
         let bearer = bearer.filter(|_| is_own);
         let in_cookie = cookie_token(&parts.headers).filter(|_| is_own).map(|token| blake3::hash(&token));
         if !is_own {
@@ -275,10 +284,6 @@ mod tests {
     use hyper::Request;
 
     /// Returns true for the paths below `/foldline/`.
-    fn own(path: &str, _: &Method) -> bool {
-        path.starts_with("/foldline/")
-    }
-
     fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
         let request =
             headers.iter().fold(Request::builder().uri(uri), |request, (name, value)| request.header(*name, *value));
@@ -297,15 +302,15 @@ mod tests {
     fn token_is_accepted_in_header_or_path() {
         let auth = auth("alice=t1\nbob=t2\nt3");
         let header = |token| parts("/v1/messages", &[("x-foldline-token", token)]);
-        assert_eq!(auth.admit(&mut header("t1"), own), named("alice"));
-        assert_eq!(auth.admit(&mut header("t2"), own), named("bob"));
-        assert_eq!(auth.admit(&mut header("t3"), own), Some(Admission::Token(None)));
-        assert_eq!(auth.admit(&mut header("t"), own), None);
-        assert_eq!(auth.admit(&mut parts("/v1/messages", &[]), own), None);
+        assert_eq!(auth.admit(&mut header("t1"), PathOwner::Provider), named("alice"));
+        assert_eq!(auth.admit(&mut header("t2"), PathOwner::Provider), named("bob"));
+        assert_eq!(auth.admit(&mut header("t3"), PathOwner::Provider), Some(Admission::Token(None)));
+        assert_eq!(auth.admit(&mut header("t"), PathOwner::Provider), None);
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[]), PathOwner::Provider), None);
         let mut request = parts("/token/t2/v1/messages?beta=true", &[]);
-        assert_eq!(auth.admit(&mut request, own), named("bob"));
+        assert_eq!(auth.admit(&mut request, PathOwner::Provider), named("bob"));
         assert_eq!(request.uri, "/v1/messages?beta=true");
-        assert_eq!(auth.admit(&mut parts("/token/t9/v1/messages", &[]), own), None);
+        assert_eq!(auth.admit(&mut parts("/token/t9/v1/messages", &[]), PathOwner::Provider), None);
     }
 
     #[test]
@@ -313,18 +318,21 @@ mod tests {
         let auth = auth("alice=t1");
         let bearer = ("authorization", "bearer t1");
         let mut request = parts("/foldline/metrics", &[bearer]);
-        assert_eq!(auth.admit(&mut request, own), named("alice"));
+        assert_eq!(auth.admit(&mut request, PathOwner::Proxy), named("alice"));
         assert!(request.headers.is_empty());
-        assert_eq!(auth.admit(&mut parts("/v1/messages", &[bearer]), own), None);
+        assert_eq!(auth.admit(&mut parts("/v1/messages", &[bearer]), PathOwner::Provider), None);
         let mut both = parts("/v1/messages", &[bearer, ("x-foldline-token", "t1")]);
-        assert_eq!(auth.admit(&mut both, own), named("alice"));
+        assert_eq!(auth.admit(&mut both, PathOwner::Provider), named("alice"));
         assert!(both.headers.is_empty(), "no token reaches a provider");
         let mut cookie = parts("/v1/messages", &[("cookie", "foldline_token=7431"), ("x-foldline-token", "t1")]);
-        assert_eq!(auth.admit(&mut cookie, own), named("alice"));
+        assert_eq!(auth.admit(&mut cookie, PathOwner::Provider), named("alice"));
         assert!(cookie.headers.is_empty(), "nor does one in a cookie, and it opens no provider's path");
-        assert_eq!(auth.admit(&mut parts("/v1/messages", &[("cookie", "foldline_token=7431")]), own), None);
+        assert_eq!(
+            auth.admit(&mut parts("/v1/messages", &[("cookie", "foldline_token=7431")]), PathOwner::Provider),
+            None
+        );
         let mut key = parts("/v1/messages", &[("authorization", "Bearer sk-1"), ("x-foldline-token", "t1")]);
-        assert!(auth.admit(&mut key, own).is_some() && key.headers.contains_key("authorization"));
+        assert!(auth.admit(&mut key, PathOwner::Provider).is_some() && key.headers.contains_key("authorization"));
     }
 
     #[test]
@@ -334,7 +342,7 @@ mod tests {
             let headers =
                 tenants.iter().map(|tenant| ("x-foldline-tenant", *tenant)).chain([("x-foldline-token", token)]);
             let mut request = parts("/v1/messages", &headers.collect::<Vec<_>>());
-            let admission = auth.admit(&mut request, own);
+            let admission = auth.admit(&mut request, PathOwner::Provider);
             assert!(request.headers.is_empty(), "no header of the gateway reaches a provider");
             admission
         };

@@ -9,7 +9,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIO
 use crate::proxy::downstream::request_body::BodyError;
 use crate::proxy::downstream::request_check::RequestFault;
 use crate::proxy::upstream::client::UpstreamError;
-use crate::proxy::upstream::credentials::ForeignKey;
+use crate::proxy::upstream::credentials::CredentialFault;
 
 /// Seconds after which a rejected client should retry. Single responses take longer, but many are in progress.
 pub(crate) const RETRY_AFTER_SECS: &str = "3";
@@ -29,10 +29,8 @@ pub(crate) enum ErrorCause {
     Refused(RequestFault),
     /// The request carries no valid token.
     Unauthorized,
-    /// The request carries a key of another provider than its upstream.
-    ForeignKey(ForeignKey),
-    /// The request is signed for AWS.
-    Signed,
+    /// The credential of the request cannot be sent to its upstream.
+    Credential(CredentialFault),
     /// Too many requests are in progress.
     NoSlot,
     /// Too many requests of the tenant are in progress.
@@ -50,9 +48,9 @@ pub(crate) enum ErrorCause {
 }
 
 impl ErrorCause {
-    /// Returns the error in the dialect of the client.
-    pub(crate) fn in_format(self, format: Format) -> RequestError {
-        RequestError { format: Some(format), cause: self }
+    /// Returns the error in the dialect of the client, if it is known.
+    pub(crate) fn in_format(self, format: impl Into<Option<Format>>) -> RequestError {
+        RequestError { format: format.into(), cause: self }
     }
 
     fn status(&self) -> StatusCode {
@@ -61,7 +59,7 @@ impl ErrorCause {
             ErrorCause::Unauthorized => StatusCode::UNAUTHORIZED,
             ErrorCause::NoSlot => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCause::TenantLimit => StatusCode::TOO_MANY_REQUESTS,
-            ErrorCause::InvalidPath | ErrorCause::ForeignKey(_) | ErrorCause::Signed => StatusCode::BAD_REQUEST,
+            ErrorCause::InvalidPath | ErrorCause::Credential(_) => StatusCode::BAD_REQUEST,
             ErrorCause::WebSocket => StatusCode::UPGRADE_REQUIRED,
             ErrorCause::Thread => StatusCode::NOT_FOUND,
             ErrorCause::Body(error) => match error {
@@ -78,12 +76,7 @@ impl ErrorCause {
         let message = match self {
             ErrorCause::Unauthorized => "missing or wrong token: send it in the header x-foldline-token",
             ErrorCause::Refused(fault) => fault.message(),
-            ErrorCause::ForeignKey(key) => return key.to_string(),
-            ErrorCause::Signed => {
-                "the request is signed (AWS Signature Version 4) for another host and this body; use a Bedrock API key in \
-                 AWS_BEARER_TOKEN_BEDROCK, which is sent instead of a signature, or let the proxy sign with its own \
-                 credentials (--bedrock-auth aws)"
-            }
+            ErrorCause::Credential(fault) => return fault.to_string(),
             ErrorCause::NoSlot => "too many requests are in progress; retry later or raise --max-requests",
             ErrorCause::TenantLimit => {
                 "too many requests of this tenant are in progress; retry later or raise --tenant-requests"

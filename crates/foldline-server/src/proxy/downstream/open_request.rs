@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use hyper::http::request::Parts;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::proxy::downstream::error_response::ErrorCause;
+use crate::proxy::fold::tenant::TenantKey;
 use crate::proxy::fold::tenant_quota::TenantSlot;
 use crate::proxy::state::AppState;
 
@@ -25,8 +25,8 @@ pub(crate) struct OpenRequest {
 impl OpenRequest {
     /// Waits until the request may be processed. Fails if too many others are in progress for too long, or too many of its
     /// tenant.
-    pub(crate) async fn admit(state: &AppState, parts: &Parts) -> Result<Self, ErrorCause> {
-        let slot = state.quotas.open_request(|| state.tenants.find_key(parts)).map_err(|_| ErrorCause::TenantLimit)?;
+    pub(crate) async fn admit(state: &AppState, tenant: Option<TenantKey>) -> Result<Self, ErrorCause> {
+        let slot = state.quotas.open_request(tenant).map_err(|_| ErrorCause::TenantLimit)?;
         let permit = state.request_permits.clone().acquire_owned();
         let permit = tokio::time::timeout(state.settings.timeouts.request_slot, permit).await;
         let permit = permit.map_err(|_| ErrorCause::NoSlot)?.map_err(|_| ErrorCause::NoSlot)?;

@@ -10,6 +10,7 @@ use foldline::wire::{ApiFamily, Dialect, EndpointPurpose, Format};
 use hyper::http::request::Parts;
 use hyper::{HeaderMap, Method, Uri};
 
+use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::named_upstream::{NamedUpstream, UpstreamChoice};
 use crate::proxy::settings::Upstreams;
 
@@ -34,9 +35,17 @@ pub(crate) enum RequestKind {
     Other,
 }
 
+impl RequestKind {
+    /// Returns the dialect of a conversation.
+    pub(crate) fn format(self) -> Option<Format> {
+        if let RequestKind::Conversation(format, _) = self { Some(format) } else { None }
+    }
+}
+
 impl RequestRoute {
-    /// Returns the route of a request, by its method, path and headers.
-    pub(crate) fn for_request(parts: &Parts, named_upstreams: &[Arc<NamedUpstream>]) -> Self {
+    /// Returns the route of a request, by its method, path and headers. A tenant may have an upstream of its own for the
+    /// API.
+    pub(crate) fn for_request(parts: &Parts, named_upstreams: &[Arc<NamedUpstream>], tenant: Option<&Tenant>) -> Self {
         let full_path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
         let selected = UpstreamChoice::for_path(named_upstreams, full_path);
         let full_path = selected.as_ref().map_or(full_path, |(_, path)| path);
@@ -59,12 +68,8 @@ impl RequestRoute {
         let family = named.map(|(family, _)| family).or_else(by_path).or(by_dialect).or_else(by_header);
         let upstream = selected.map(|(upstream, _)| upstream);
         let upstream = upstream.unwrap_or_else(|| family.unwrap_or_else(default_family).into());
+        let upstream = upstream.or_of_tenant(tenant.map_or(&[], |tenant| &tenant.settings.upstreams));
         Self { upstream, path: path.to_owned(), kind }
-    }
-
-    /// Returns the route with the upstream that the tenant has for this API, if there is one.
-    pub(crate) fn for_tenant(self, upstreams: &[Arc<NamedUpstream>]) -> Self {
-        Self { upstream: self.upstream.or_of_tenant(upstreams), ..self }
     }
 
     /// Returns the URI of the request at its upstream.
@@ -113,7 +118,7 @@ mod tests {
             request = request.header(header, "x");
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let RequestRoute { upstream, path, kind } = RequestRoute::for_request(&parts, &[]);
+        let RequestRoute { upstream, path, kind } = RequestRoute::for_request(&parts, &[], None);
         (upstream.family.name, path, kind)
     }
 

@@ -95,7 +95,7 @@ impl FoldJob {
     ///
     /// Sessions have the name that the client sends, or begin with the same messages. A conversation that the provider
     /// stores may go on without its begin: without a name it takes no part in the comparison.
-    pub(crate) fn assign_group(self: Arc<Self>, settings: &ProxySettings, request: &Request<'_>) -> Arc<Self> {
+    fn assign_group(self: Arc<Self>, settings: &ProxySettings, request: &Request<'_>) -> Arc<Self> {
         let share = settings.observe_share;
         if share.is_empty() || !self.is_folding() || self.group.is_some() || self.requested.is_some() {
             return self;
@@ -156,6 +156,8 @@ impl FoldJob {
 
 /// The session of a request, found by the prefixes of its conversation or the id of a stored response.
 pub(crate) struct IdentifiedSession {
+    /// The request, with the group of the session.
+    pub(crate) job: Arc<FoldJob>,
     /// Name under which the tenant's conversations are cached.
     pub(crate) owner: String,
     pub(crate) model_name: String,
@@ -174,7 +176,8 @@ pub(crate) struct IdentifiedSession {
 }
 
 impl IdentifiedSession {
-    pub(crate) fn new(state: &AppState, job: &FoldJob, client: &Request<'_>) -> Self {
+    pub(crate) fn new(state: &AppState, job: &Arc<FoldJob>, client: &Request<'_>) -> Self {
+        let job = job.clone().assign_group(&state.settings, client);
         let model_name = model_name(client.conversation().model.as_deref().unwrap_or_default()).to_owned();
         let (owner, tenant_archive) = (job.owner(), job.archive());
         let scope_name = job.scope_name(&model_name);
@@ -202,7 +205,7 @@ impl IdentifiedSession {
             HistoryView::Client => restored_body(client, &facts.known(&prefixes, ProviderCache::Warm).hidden_rounds),
             HistoryView::Model => None,
         };
-        Self { owner, model_name, name, prefixes, facts, idle_time, archive, continued, restored }
+        Self { job, owner, model_name, name, prefixes, facts, idle_time, archive, continued, restored }
     }
 
     pub(crate) fn scope(&self) -> [&str; 2] {

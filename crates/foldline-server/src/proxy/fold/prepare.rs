@@ -13,12 +13,11 @@ use foldline::engine::{CancelFlag, Crease, PinPatterns, apply_with_state};
 use foldline::laws::{LawProfile, ServerKind};
 use foldline::tokens::Tokens;
 use foldline::wire::{EndpointPurpose, Format, ReportedId, Request};
-use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, OriginalStore};
+use foldline::{Error, ErrorKind, FoldEvent, FoldOptions, FoldState, FoldedRequest, Ledger, OriginalStore};
 use hyper::http::uri::Scheme;
 
 use crate::proxy::admin::metrics::PassLabels;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
-use crate::proxy::fold::budget_choice::BudgetChoice;
 use crate::proxy::fold::fold_events::{RecordedSession, record_events};
 use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, IdentifiedSession, RowForm};
 use crate::proxy::fold::parallel_count::count_in_parallel;
@@ -36,6 +35,9 @@ use crate::proxy::upstream::models::{PromptLimits, UpstreamModel};
 
 /// A budget below this share of the old one counts as changed; smaller drops are calibration noise.
 const BUDGET_DROP_RATIO: f64 = 0.97;
+
+/// A budget must grow by this factor to count as changed: folds are not undone.
+const BUDGET_GROWTH_RATIO: f64 = 1.5;
 
 /// Share of a window that results may have if the turns that requested them, the system prompt and the tools are not known.
 const RESULTS_SHARE: f64 = 0.6;
@@ -91,11 +93,9 @@ fn prepare_blocking(
     refold: Option<Refold>,
     cancel: &CancelFlag,
 ) -> Option<PreparedRequest> {
-    let received = job;
-    let client = received.parse(&received.body).ok()?;
-    let job = received.clone().assign_group(&state.settings, &client);
+    let client = job.parse(&job.body).ok()?;
     let session = IdentifiedSession::new(state, &job, &client);
-    let restored = session.restored.clone();
+    let (job, restored) = (session.job.clone(), session.restored.clone());
     let reported_id = if client.is_stored() { ReportedId::Last } else { ReportedId::First };
     let (request, prefixes) = match &restored {
         None => (client, session.prefixes.clone()),
@@ -230,6 +230,33 @@ fn law_profile(request: &Request<'_>, upstream: &UpstreamUrl) -> LawProfile {
     if has_template { profile.served_by(ServerKind::ChatTemplate) } else { profile }
 }
 
+/// The budget of a request: it stays the same while a conversation goes on, so that its prefix does.
+struct BudgetChoice {
+    tokens: Tokens,
+    /// Request point from which it applies, unless the ledger contains it already.
+    from: Option<usize>,
+    /// True if the conversation had another budget before.
+    is_changed: bool,
+}
+
+impl BudgetChoice {
+    /// Chooses the budget of a request after `len` messages: the conversation's current one, unless `allowed` is below
+    /// `drop_ratio` of it or far above. `learned` is the budget after a refusal.
+    fn new(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>, drop_ratio: f64) -> Self {
+        let allowed = allowed.min(learned.unwrap_or(Tokens::MAX));
+        let Some((_, &current)) = ledger.budgets.last_key_value() else {
+            return Self { tokens: allowed, from: Some(0), is_changed: false };
+        };
+        let is_refused = learned.is_some_and(|learned| learned < current);
+        let ratio_changed =
+            (allowed as f64) < current as f64 * drop_ratio || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
+        match is_refused || ratio_changed {
+            true => Self { tokens: allowed, from: Some(len), is_changed: true },
+            false => Self { tokens: current, from: None, is_changed: false },
+        }
+    }
+}
+
 /// A conversation as the model sees it, with the facts about it.
 struct FoldInputs<'r> {
     job: Arc<FoldJob>,
@@ -349,8 +376,10 @@ impl FoldInputs<'_> {
             Ok(applied) => applied,
             Err(error) => {
                 if is_too_large(&error) && !is_retry {
-                    let failure = FoldFailure { budget: budget.tokens, error: error.clone() };
-                    state.sessions.insert(prefixes, CachedState::failed(fold_state, stored, &known.ledger, failure));
+                    // So that it is not planned from the start again.
+                    let failure = Some(FoldFailure { budget: budget.tokens, error: error.clone() });
+                    let ledger = known.ledger;
+                    state.sessions.insert(prefixes, CachedState { state: fold_state, stored, failure, ledger });
                 }
                 return Err(error);
             }
@@ -370,7 +399,7 @@ impl FoldInputs<'_> {
             let (facts, prefixes) = (facts.clone(), prefixes.clone());
             prepared.tight = Some(Arc::new(TightBudget { facts, prefixes, tokens: budget.tokens }));
         } else if let Some(fold_state) = applied.into_state() {
-            state.sessions.insert(prefixes, CachedState::new(fold_state, stored, &ledger));
+            state.sessions.insert(prefixes, CachedState { state: fold_state, stored, failure: None, ledger });
         }
         Ok(prepared)
     }
@@ -626,7 +655,7 @@ mod tests {
                 purpose: EndpointPurpose::Turn,
                 path: String::new(),
                 upstream: Format::OpenAiChat.dialect().family.into(),
-                tenant: state.tenants.identify(&headers).unwrap(),
+                tenant: state.tenants.find_tenant(&headers).unwrap(),
                 mode: ProxyMode::Fold,
                 session: None,
                 user_agent: String::new(),

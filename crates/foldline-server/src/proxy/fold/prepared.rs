@@ -14,7 +14,6 @@ use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::request_facts::RequestFacts;
 use crate::proxy::fold::session_facts::SessionFacts;
 use crate::proxy::fold::summary_job::SummaryJob;
-use crate::proxy::state::AppState;
 use crate::proxy::upstream::diagnosis::CacheDiagnosis;
 use crate::proxy::upstream::models::UpstreamModel;
 
@@ -66,16 +65,6 @@ pub(crate) struct PreparedRequest {
 }
 
 impl PreparedRequest {
-    /// Returns the log of a conversation that the provider stores under the id of a response. A client may continue from
-    /// it without sending the conversation again.
-    pub(crate) fn stored_response_log(&self, state: &AppState, id: &str) -> HiddenRoundsLog {
-        let prefixes = PrefixHashes::for_response_id(&[&self.job.owner(), &self.model_name], id);
-        let facts = state.sessions.facts(&prefixes, self.job.archive());
-        // Only the proxy that received a response records facts about it.
-        facts.skip_reading();
-        HiddenRoundsLog { facts, prefix: prefixes.full() }
-    }
-
     /// Returns the tokens of the prompt that is sent in a mode: only `Fold` sends the folded one.
     pub(crate) fn prompt_tokens(&self) -> Tokens {
         if self.job.is_folding() { self.sent_tokens } else { self.received_tokens }

@@ -56,7 +56,7 @@ pub(crate) struct CachedState {
     /// Set if the conversation could not be folded after these messages.
     pub(crate) failure: Option<FoldFailure>,
     /// Facts on which its decisions depend.
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
 }
 
 /// A conversation that could not be folded to a budget.
@@ -67,17 +67,6 @@ pub(crate) struct FoldFailure {
 }
 
 impl CachedState {
-    /// Returns a state that was computed with this ledger.
-    pub(crate) fn new(state: FoldState, stored: StoredHandles, ledger: &Ledger) -> Self {
-        let ledger = ledger_until(ledger, state.len());
-        Self { state, stored, failure: None, ledger }
-    }
-
-    /// Returns the state of a conversation that could not be folded, so that it is not planned from the start again.
-    pub(crate) fn failed(state: FoldState, stored: StoredHandles, ledger: &Ledger, failure: FoldFailure) -> Self {
-        Self { failure: Some(failure), ..Self::new(state, stored, ledger) }
-    }
-
     /// Returns true if the state's decisions follow from this ledger. They do not if another proxy recorded facts about
     /// the same messages.
     pub(crate) fn follows_from(&self, ledger: &Ledger) -> bool {
@@ -119,7 +108,8 @@ impl SessionCache {
 
     /// Caches the current state of a conversation.
     pub(crate) fn insert(&self, prefixes: &PrefixHashes, state: CachedState) {
-        let state = OwnedEntry::new(prefixes, state);
+        let ledger = ledger_until(&state.ledger, state.state.len());
+        let state = OwnedEntry::new(prefixes, CachedState { ledger, ..state });
         self.shard(prefixes).states.insert(prefixes.full(), state, self.shard_capacity);
     }
 
@@ -147,7 +137,8 @@ mod tests {
     }
 
     fn cached_state() -> CachedState {
-        CachedState::new(FoldState::default(), StoredHandles::default(), &Ledger::default())
+        let (state, stored, ledger) = Default::default();
+        CachedState { state, stored, failure: None, ledger }
     }
 
     #[test]

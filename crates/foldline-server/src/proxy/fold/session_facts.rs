@@ -69,6 +69,17 @@ pub(crate) struct SummaryProgress {
     cost: ModelSpend,
 }
 
+impl SummaryProgress {
+    /// Starts a summary of this many messages. Returns false if one is being written.
+    fn start(&mut self, messages: usize) -> bool {
+        if self.in_progress {
+            return false;
+        }
+        (self.last_started_len, self.in_progress) = (messages, true);
+        true
+    }
+}
+
 /// Number of folds by pass.
 pub(crate) type FoldCounts = HashMap<&'static str, u64>;
 
@@ -89,9 +100,13 @@ pub(crate) struct KnownFacts {
 impl KnownFacts {
     /// Returns the budget that the conversation keeps after a refusal, until `lifetime` has passed.
     pub(crate) fn ceiling(&self, lifetime: Duration) -> Tokens {
-        let age = |since: i64| Duration::from_millis(u64::try_from(now_millis() - since).unwrap_or(0));
         self.ceiling.filter(|(_, since)| age(*since) < lifetime).map_or(Tokens::MAX, |(budget, _)| budget)
     }
+}
+
+/// Returns the time since a point in milliseconds since 1970.
+fn age(since: i64) -> Duration {
+    Duration::from_millis(u64::try_from(now_millis() - since).unwrap_or(0))
 }
 
 /// The state of the provider's prompt cache when a request arrives.
@@ -285,12 +300,7 @@ impl SessionFacts {
 
     /// Starts a summary, unless one is being written.
     pub(crate) fn start_summary(self: &Arc<Self>, messages: usize) -> Option<SummaryGuard> {
-        let mut progress = self.progress();
-        if progress.in_progress {
-            return None;
-        }
-        (progress.last_started_len, progress.in_progress) = (messages, true);
-        Some(SummaryGuard(self.clone()))
+        self.progress().start(messages).then(|| SummaryGuard(self.clone()))
     }
 
     /// Returns the cost of the summaries so far.

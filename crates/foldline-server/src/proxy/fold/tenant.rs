@@ -214,15 +214,14 @@ impl TenantDirectory {
         self.archive.is_some()
     }
 
-    /// Returns the key of a request's tenant.
-    pub(crate) fn find_key(&self, parts: &Parts) -> Option<TenantKey> {
-        identity(self.tenancy, parts).ok().map(|identity| identity.key())
+    /// Returns the tenant of a request.
+    pub(crate) fn find_tenant(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
+        identity(self.tenancy, parts).map(|identity| self.tenant(identity))
     }
 
-    /// Returns the tenant of a request.
-    pub(crate) fn identify(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
-        let identity = identity(self.tenancy, parts).inspect_err(|_| self.count_no_tenant())?;
-        Ok(self.tenant(identity))
+    /// Returns the tenant of a request that needs one, and counts those without.
+    pub(crate) fn require_tenant(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
+        self.find_tenant(parts).inspect_err(|_| self.count_no_tenant())
     }
 
     /// Returns the tenant of all requests, under tenancy single.
@@ -236,17 +235,6 @@ impl TenantDirectory {
         let name = || archive.as_ref().map(|archive| archive.namespace().as_str().to_owned());
         let settings = self.table.get(&identity, name).clone();
         Tenant { key, archive, settings }
-    }
-
-    /// Returns the settings of a request's tenant.
-    pub(crate) fn settings(&self, parts: &Parts) -> &TenantSettings {
-        let Ok(identity) = identity(self.tenancy, parts) else { return &self.table.default };
-        self.table.get(&identity, || match (&self.archive, &identity) {
-            (Some(archive), Identity::Key(key)) => {
-                Some(archive.namespace_for_credential(key).ok()?.as_str().to_owned())
-            }
-            _ => None,
-        })
     }
 
     /// Returns a tenant's part of the archive.
@@ -264,7 +252,8 @@ impl TenantDirectory {
         namespace.ok().map(|namespace| archive.tenant(&namespace))
     }
 
-    fn count_no_tenant(&self) {
+    /// Counts a request that is forwarded unmodified because it has no tenant.
+    pub(crate) fn count_no_tenant(&self) {
         self.metrics.count_internal_error("no_tenant");
         self.no_tenant_warning.call_once(|| {
             tracing::warn!(

@@ -55,14 +55,12 @@ impl TenantQuotas {
         }
     }
 
-    /// Counts a request, if requests are limited. `tenant` returns its tenant; one without a tenant is not counted.
+    /// Counts a request, if requests are limited. One without a tenant is not counted.
     pub(crate) fn open_request(
         self: &Arc<Self>,
-        tenant: impl FnOnce() -> Option<TenantKey>,
+        tenant: Option<TenantKey>,
     ) -> Result<Option<TenantSlot>, TooManyRequests> {
-        let Some((limit, tenant)) = self.max_requests.and_then(|limit| Some((limit, tenant()?))) else {
-            return Ok(None);
-        };
+        let Some((limit, tenant)) = self.max_requests.zip(tenant) else { return Ok(None) };
         let mut shard = self.shard(tenant);
         let open = shard.entry(tenant).or_default();
         if *open >= limit {

@@ -20,6 +20,7 @@ use crate::proxy::downstream::body_budget::StreamReservation;
 use crate::proxy::downstream::channel_body::{BodySender, piped_once_begun};
 use crate::proxy::downstream::client_stream::{ClientGone, ClientStream};
 use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView};
+use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::prepare::prepare;
 use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::state::AppState;
@@ -133,6 +134,16 @@ pub(crate) async fn run_rounds(
     let unknown = || RoundFailure::fault("the response could not be continued");
     let body = body.await.map_err(|failure| failure.unwrap_or_else(unknown))?;
     Ok(RoundsBody { body, is_complete: false })
+}
+
+/// Returns the log of a conversation that the provider stores under the id of a response. A client may continue from
+/// it without sending the conversation again.
+fn stored_response_log(state: &AppState, prepared: &PreparedRequest, id: &str) -> HiddenRoundsLog {
+    let prefixes = PrefixHashes::for_response_id(&[&prepared.job.owner(), &prepared.model_name], id);
+    let facts = state.sessions.facts(&prefixes, prepared.job.archive());
+    // Only the proxy that received a response records facts about it.
+    facts.skip_reading();
+    HiddenRoundsLog { facts, prefix: prefixes.full() }
 }
 
 impl UnfoldRounds {
@@ -427,7 +438,7 @@ impl UnfoldRounds {
         let recorder = self.recorder.clone();
         let recorded = tokio::task::spawn_blocking(move || {
             if let Some(id) = &stored_id {
-                let stored_response = prepared.stored_response_log(&state, id);
+                let stored_response = stored_response_log(&state, &prepared, id);
                 stored_response.record_handles(&prepared.stored);
                 if is_mixed {
                     stored_response.record_rounds(&rounds);

@@ -95,6 +95,28 @@ pub(crate) fn is_signed_by_query(uri: &Uri) -> bool {
     uri.query().is_some_and(|query| query.contains("X-Amz-Signature="))
 }
 
+/// The reason why a request is not sent with its credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CredentialFault {
+    /// It is a key of another provider than the upstream.
+    Foreign(ForeignKey),
+    /// The request is signed for AWS.
+    Signed,
+}
+
+impl fmt::Display for CredentialFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CredentialFault::Foreign(key) => key.fmt(f),
+            CredentialFault::Signed => f.write_str(
+                "the request is signed (AWS Signature Version 4) for another host and this body; use a Bedrock API key \
+                 in AWS_BEARER_TOKEN_BEDROCK, which is sent instead of a signature, or let the proxy sign with its own \
+                 credentials (--bedrock-auth aws)",
+            ),
+        }
+    }
+}
+
 /// A credential that must not be sent to an upstream, because another provider issued it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForeignKey {

@@ -6,7 +6,6 @@ pub(crate) mod client;
 pub(crate) mod connector;
 pub(crate) mod credentials;
 pub(crate) mod diagnosis;
-pub(crate) mod diagnosis_request;
 pub(crate) mod learned_window;
 pub(crate) mod model_transport;
 pub(crate) mod models;

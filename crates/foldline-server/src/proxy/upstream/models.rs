@@ -154,8 +154,7 @@ impl UpstreamModel {
 
     /// Returns the maximum tokens of a prompt, by our count.
     pub(crate) fn budget(&self, max_output: Option<Tokens>) -> Tokens {
-        let window = self.learned_window();
-        self.budget_within(window.map(|window| (window.tokens, window.bounds)), max_output)
+        self.budget_within(self.learned_window().map(|window| (window.tokens, window.bounds)), max_output)
     }
 
     /// Returns the maximum tokens of a prompt if windows learned from errors and counts are ignored.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::tokens::Tokens;
-use foldline::wire::{ApiError, ContextOverflow, EndpointPurpose, Format};
+use foldline::wire::{ApiError, ContextOverflow, EndpointPurpose, Format, request_cache_diagnostics};
 use hyper::header::CONTENT_ENCODING;
 use hyper::{HeaderMap, StatusCode};
 
@@ -17,6 +17,7 @@ use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::state::AppState;
 use crate::proxy::upstream::backoff::RetryBudget;
 use crate::proxy::upstream::client::{UpstreamError, UpstreamRequest};
+use crate::proxy::upstream::diagnosis::{CacheDiagnosis, VerdictSlot};
 use crate::proxy::upstream::response_head::{RemainingBody, ResponseHead, ResponseKind};
 
 /// Maximum number of times a prompt that does not fit is folded again and resent.
@@ -43,6 +44,9 @@ pub(crate) async fn send(
     let (mut refolds, idle) = (0, state.settings.timeouts.idle);
     let kind = if request.requests_stream() { ResponseKind::Stream } else { ResponseKind::Typed };
     let mut is_diagnosis_refused = false;
+    if let (Retries::Overflow, Some(prepared)) = (&retries, prepared.as_deref_mut()) {
+        request_diagnosis(state, request, prepared);
+    }
     let result = loop {
         let verdict = prepared.as_ref().and_then(|it| it.diagnosis.as_ref()).map(|asked| asked.verdict.clone());
         let result = match state.client.send(request).await {
@@ -66,12 +70,9 @@ pub(crate) async fn send(
             }
         }
         if let (Ok(head), Some(prepared)) = (&result, prepared.as_deref_mut())
-            && overflow.is_none()
-            && [StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY].contains(&head.parts.status)
-            && let Some(asked) = prepared.diagnosis.take()
+            && let Some(plain_body) = refused_diagnosis(prepared, head)
         {
-            // The refusal may be about something else, but the client did not send the field.
-            request.body = asked.plain_body;
+            request.body = plain_body;
             is_diagnosis_refused = true;
             continue;
         }
@@ -80,6 +81,9 @@ pub(crate) async fn send(
             None => break result,
         }
     };
+    if let Retries::Overflow = retries {
+        record_upstream_error(state, &result);
+    }
     if let (true, Ok(head), Some(prepared)) = (is_diagnosis_refused, &result, prepared.as_deref())
         && head.parts.status.is_success()
     {
@@ -90,6 +94,49 @@ pub(crate) async fn send(
         wait_for_sync(state, prepared).await;
     }
     result
+}
+
+/// Counts and logs a conversation that the upstream did not answer with success.
+fn record_upstream_error(state: &AppState, result: &Result<ResponseHead, UpstreamError>) {
+    match result {
+        Ok(head) if head.parts.status.is_success() => {}
+        Ok(head) => {
+            state.metrics.count_upstream_error(Some(head.parts.status));
+            tracing::warn!(status = head.parts.status.as_u16(), "the upstream answered with an error");
+        }
+        Err(error) => {
+            state.metrics.count_upstream_error(None);
+            tracing::warn!(%error, "no response from the upstream");
+        }
+    }
+}
+
+/// Asks for a diagnosis of the provider's cache, if the request is in the sample.
+fn request_diagnosis(state: &AppState, request: &mut UpstreamRequest, prepared: &mut PreparedRequest) {
+    let interval = state.settings.cache_diagnostics;
+    let (job, Some(facts)) = (&prepared.job, &prepared.facts) else { return };
+    // The hash of a conversation is a number that is as good as drawn.
+    let is_sampled = interval > 0 && facts.prefixes.full() % u128::from(interval) == 0;
+    if !is_sampled
+        || job.purpose != EndpointPurpose::Turn
+        || request.headers.contains_key(CONTENT_ENCODING)
+        || state.diagnostics_refusals.contains(job.upstream.name())
+    {
+        return;
+    }
+    let log = state.activity.get(job.tenant.key.0, job.tenant.archive.as_ref());
+    let Some(previous) = log.previous_response(&facts.session, &prepared.model_name) else { return };
+    if let Some(body) = request_cache_diagnostics(job.format, request.uri.path(), &request.body, &previous) {
+        let plain_body = std::mem::replace(&mut request.body, body.into());
+        prepared.diagnosis = Some(CacheDiagnosis { plain_body, verdict: VerdictSlot::default() });
+    }
+}
+
+/// Returns the body without the field that asks for a diagnosis, if the provider may have refused the request because of
+/// it. The refusal may be about something else, but the client did not send the field.
+fn refused_diagnosis(prepared: &mut PreparedRequest, head: &ResponseHead) -> Option<Bytes> {
+    let is_refused = [StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY].contains(&head.parts.status);
+    prepared.diagnosis.take_if(|_| is_refused && head.overflow.is_none()).map(|asked| asked.plain_body)
 }
 
 /// Returns how often a refused prompt is folded again and resent: once if the refusal may not be an overflow.

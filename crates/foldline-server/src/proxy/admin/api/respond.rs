@@ -29,7 +29,7 @@ impl TenantView {
             message: "the request belongs to no tenant; use a named token, or add the API key whose sessions you want"
                 .into(),
         };
-        let tenant = state.tenants.identify(parts).map_err(no_tenant)?;
+        let tenant = state.tenants.require_tenant(parts).map_err(no_tenant)?;
         let log = state.activity.get(tenant.key.0, tenant.archive.as_ref());
         Ok(Self { tenant, log })
     }
