@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use foldline::wire::EndpointPurpose;
+use hyper::HeaderMap;
 use hyper::header::{HeaderName, USER_AGENT};
 use hyper::http::request::Parts;
-use hyper::{HeaderMap, Uri};
 
 use crate::proxy::accounting::record_turn;
+use crate::proxy::admin::routes::admin_routes;
 use crate::proxy::downstream::auth::PathOwner;
 use crate::proxy::downstream::error_response::{ErrorCause, RequestError};
 use crate::proxy::downstream::headers;
@@ -34,11 +36,24 @@ use crate::proxy::upstream::pass_through::pass_through;
 use crate::proxy::upstream::send::{Retries, send};
 use crate::proxy::upstream::window_probe::probe_window;
 
-/// Handles any request of a client.
-pub(crate) async fn handle_request(State(state): State<Arc<AppState>>, request: Request) -> Response {
+/// The state of the service: the proxy's, and the routes of its own endpoints.
+#[derive(Clone)]
+struct ServiceState {
+    state: Arc<AppState>,
+    admin_routes: Router,
+}
+
+/// Returns the service that handles all requests of clients.
+pub(crate) fn proxy_service(state: Arc<AppState>) -> Router {
+    let admin_routes = admin_routes(state.clone());
+    Router::new().fallback(handle_request).with_state(ServiceState { state, admin_routes })
+}
+
+async fn handle_request(State(service): State<ServiceState>, request: Request) -> Response {
+    let ServiceState { state, admin_routes } = service;
     let (parts, body) = request.into_parts();
     let answered = match is_own_endpoint(&parts) {
-        true => answer_own(state, parts, body).await,
+        true => answer_own(state, admin_routes, parts, body).await,
         false => handle(state, parts, body).await,
     };
     answered.unwrap_or_else(RequestError::into_response)
@@ -72,7 +87,7 @@ async fn handle(state: Arc<AppState>, mut parts: Parts, body: Body) -> Result<Re
     let received_at = Instant::now();
 
     let mut prepared = match identify(&state, &parts.headers, &route, tenant, &body) {
-        Some(job) => fold(&state, &job, &parts.headers, &uri).await?,
+        Some(job) => fold(&state, &job, &parts.headers).await?,
         None => None,
     };
 
@@ -95,7 +110,6 @@ async fn fold(
     state: &Arc<AppState>,
     job: &Arc<FoldJob>,
     headers: &HeaderMap,
-    uri: &Uri,
 ) -> Result<Option<PreparedRequest>, RequestError> {
     let mut prepared = prepare(state, job, None).await;
     if prepared.as_ref().is_some_and(|prepared| prepared.is_refused_thread) {
@@ -105,7 +119,7 @@ async fn fold(
     if probe_window(state, prepared.as_ref(), headers).await {
         prepared = prepare(state, job, None).await;
     }
-    if job.purpose == EndpointPurpose::Turn && summarize_if_due(state, prepared.as_mut(), headers, uri).await {
+    if job.purpose == EndpointPurpose::Turn && summarize_if_due(state, prepared.as_mut(), headers).await {
         prepared = prepare(state, job, Some(Refold::WithSummary)).await;
     }
     Ok(prepared)

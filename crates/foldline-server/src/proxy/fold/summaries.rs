@@ -9,15 +9,16 @@
 //! Must not happen here: credentials are kept longer than a summary is being written; text of a model's response is
 //! logged, since a provider may repeat credentials in an error.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use foldline::tokens::Tokens;
+use foldline::wire::{Dialect, Format};
 use foldline_summarize::{
     EnforceOptions, HttpModel, ModelEndpoint, ModelInfo, ModelSpend, PrepareResult, Summarizer, SummaryLimits,
     SummaryOutcome, ToolStyle, prepare_summary,
 };
-use hyper::{HeaderMap, Uri};
+use hyper::HeaderMap;
 
 use crate::proxy::admin::metrics;
 use crate::proxy::fold::prepared::PreparedRequest;
@@ -38,19 +39,28 @@ const MAX_SUMMARY_USD: f64 = 0.5;
 /// Timeout of a summary in the background.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(180);
 
+/// Ensures that a path without summaries is logged once.
+static UNSUPPORTED_PATH: Once = Once::new();
+
 /// Starts a summary if one is due, and waits for it if the settings ask for that. Returns true if the request must be
 /// folded again with it.
 pub(crate) async fn summarize_if_due(
     state: &Arc<AppState>,
     prepared: Option<&mut PreparedRequest>,
     headers: &HeaderMap,
-    uri: &Uri,
 ) -> bool {
     let Some(prepared) = prepared else { return false };
     let (job, Some(due)) = (prepared.job.clone(), prepared.summary_job.take()) else { return false };
     let Ok(permit) = state.summary_permits.clone().try_acquire_owned() else { return false };
+    let summary_model = state.settings.summary_model.as_deref();
+    let Some(path) = summary_path(job.format, &job.path, summary_model) else {
+        let path = job.path.split('?').next();
+        UNSUPPORTED_PATH.call_once(|| tracing::warn!(path, "no summaries are written for this API (reported once)"));
+        return false;
+    };
+    let Ok(url) = job.upstream.url(&state.settings.upstreams).conversation_uri(&path) else { return false };
     let Some(guard) = due.facts.start_summary(due.prefixes.len()) else { return false };
-    let model_name = state.settings.summary_model.clone().unwrap_or_else(|| due.model_name().to_owned());
+    let model_name = summary_model.unwrap_or(due.model_name()).to_owned();
     let endpoint = ModelEndpoint {
         format: job.format,
         base_url: job.upstream.url(&state.settings.upstreams).to_string(),
@@ -74,7 +84,7 @@ pub(crate) async fn summarize_if_due(
         ..SummaryLimits::default()
     };
     let summarizer =
-        Summarizer::new(Arc::new(model.with_url(uri.clone()))).with_limits(limits).with_abort(state.stop.child_token());
+        Summarizer::new(Arc::new(model.with_url(url))).with_limits(limits).with_abort(state.stop.child_token());
     let (shared, runtime) = (state.clone(), tokio::runtime::Handle::current());
     // Parsing a long conversation takes a while; requests must not wait for it.
     let written = tokio::task::spawn_blocking(move || {
@@ -83,6 +93,25 @@ pub(crate) async fn summarize_if_due(
         written
     });
     waits && written.await.unwrap_or(false)
+}
+
+/// Returns the path and query for summaries at the API of the client's path. A path that names the model may also state that
+/// the response is a stream; a summary is requested for its own model and as one body. Returns none if bodies at the path
+/// have another form than the dialect's own.
+fn summary_path(format: Format, path: &str, model: Option<&str>) -> Option<String> {
+    let (_, endpoint) = Dialect::for_path(path)?;
+    let Some(named) = endpoint.model else {
+        return endpoint.streaming.is_none().then(|| path.to_owned());
+    };
+    let turn = format.dialect().turn_path(named);
+    let method = &turn[turn.rfind(['/', ':'])?..];
+    turn.strip_suffix(method).filter(|stem| stem.ends_with(named))?;
+    let (plain, query) = path.split_once('?').unwrap_or((path, ""));
+    let before = plain[..plain.rfind(&method[..1])?].strip_suffix(named)?;
+    // A key may be in the query; `alt` states the form of a stream.
+    let kept: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("alt=")).collect();
+    let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
+    Some(format!("{before}{}{method}{query}", model.unwrap_or(named)))
 }
 
 /// Writes a summary. Returns true if one was accepted.
@@ -135,4 +164,44 @@ fn record_summary_metrics(state: &AppState, outcome: Option<&SummaryOutcome>, sp
 fn model_info(model: &UpstreamModel, name: String) -> ModelInfo {
     let window = model.budget(Some(0)).min(SUMMARY_WINDOW_TOKENS);
     ModelInfo { name, window, meter: model.meter.clone(), prices: model.prices, tool_style: ToolStyle::Calls }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_is_requested_for_its_model_and_as_one_body() {
+        let own = |format, path: &str| summary_path(format, path, None);
+        let other = |format, path: &str| summary_path(format, path, Some("small"));
+        let same = |path: &str| Some(path.to_owned());
+        assert_eq!(other(Format::Anthropic, "/v1/messages?beta=true"), same("/v1/messages?beta=true"));
+        assert_eq!(
+            own(Format::Gemini, "/v1beta/models/m:streamGenerateContent?alt=sse&key=k"),
+            same("/v1beta/models/m:generateContent?key=k")
+        );
+        assert_eq!(
+            other(Format::Gemini, "/v1beta/models/m:streamGenerateContent?alt=sse"),
+            same("/v1beta/models/small:generateContent")
+        );
+        let vertex = "/v1/projects/p/locations/l/publishers/google/models";
+        assert_eq!(
+            other(Format::Gemini, &format!("{vertex}/m:generateContent")),
+            Some(format!("{vertex}/small:generateContent"))
+        );
+        assert_eq!(own(Format::Converse, "/model/m%3A0/converse-stream"), same("/model/m%3A0/converse"));
+        assert_eq!(other(Format::Converse, "/model/m/converse"), same("/model/small/converse"));
+    }
+
+    /// Their bodies name a version or a project, and not the model.
+    #[test]
+    fn paths_with_other_bodies_have_no_summaries() {
+        for (format, path) in [
+            (Format::Anthropic, "/model/anthropic.claude-m/invoke-with-response-stream"),
+            (Format::Anthropic, "/v1/projects/p/locations/l/publishers/anthropic/models/m:streamRawPredict"),
+            (Format::Gemini, "/v1internal:streamGenerateContent?alt=sse"),
+        ] {
+            assert_eq!(summary_path(format, path, None), None, "{path}");
+        }
+    }
 }
