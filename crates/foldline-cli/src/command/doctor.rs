@@ -417,7 +417,8 @@ fn check_clients(settings: &ProxySettings, caller: &CallerEnv) -> Vec<DoctorFind
         findings.push(DoctorFinding::warn("clients", message, cloud_advice(cloud)));
     }
     if caller.behind_proxy {
-        let advice = "foldline connects directly; if that is blocked, set a reachable gateway with --upstream";
+        let advice =
+            "foldline connects through it, except to hosts in NO_PROXY; clients must reach foldline without it";
         findings.push(DoctorFinding::warn("network", "a network proxy is configured (HTTP_PROXY or similar)", advice));
     }
     if findings.is_empty() {
