@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
 use hyper::http::request::Parts;
@@ -26,7 +27,12 @@ pub(crate) fn is_own_endpoint(parts: &Parts) -> bool {
 /// # Errors
 ///
 /// The request is refused because of its head or its token, or too many are in progress.
-pub(crate) async fn answer_own(state: Arc<AppState>, mut parts: Parts, body: Body) -> Result<Response, RequestError> {
+pub(crate) async fn answer_own(
+    state: Arc<AppState>,
+    admin_routes: Router,
+    mut parts: Parts,
+    body: Body,
+) -> Result<Response, RequestError> {
     state.checks.check_head(&parts).map_err(ErrorCause::Refused)?;
     if let Some(asset) = assets::find_asset(routes::own_path(parts.uri.path()), &parts.headers) {
         return Ok(asset);
@@ -40,7 +46,7 @@ pub(crate) async fn answer_own(state: Arc<AppState>, mut parts: Parts, body: Bod
     let admission = state.auth.admit(&mut parts, PathOwner::Proxy).ok_or(ErrorCause::Unauthorized)?;
     parts.extensions.insert(admission);
     let Some(endpoint) = FoldEndpoint::find(&parts.method, parts.uri.path()) else {
-        return Ok(routes::handle_admin_request(state, parts, body).await);
+        return Ok(routes::handle_admin_request(admin_routes, parts, body).await);
     };
     let tenant = state.tenants.find_tenant(&parts).ok();
     let open = OpenRequest::admit(&state, tenant.map(|tenant| tenant.key)).await?;

@@ -58,14 +58,18 @@ pub(crate) async fn login(proxy: &AppState, parts: &Parts, body: Body) -> Respon
     api::changes::login(proxy, &parts.headers, body).await
 }
 
-/// Handles a request below [`ADMIN_PREFIX`].
-pub(crate) async fn handle_admin_request(proxy: Arc<AppState>, parts: Parts, body: Body) -> Response {
-    let routes = Router::new()
+/// Returns the routes below [`ADMIN_PREFIX`].
+pub(crate) fn admin_routes(proxy: Arc<AppState>) -> Router {
+    Router::new()
         .route("/foldline/healthz", get(healthz))
         .route("/foldline/metrics", get(metrics))
         .route("/foldline/unfold/{handle}", get(unfold))
         .merge(api::routes())
-        .with_state(proxy);
+        .with_state(proxy)
+}
+
+/// Handles a request below [`ADMIN_PREFIX`].
+pub(crate) async fn handle_admin_request(routes: Router, parts: Parts, body: Body) -> Response {
     match routes.oneshot(Request::from_parts(parts, body)).await {
         Ok(mut response) => {
             let nosniff = header::HeaderValue::from_static("nosniff");

@@ -25,7 +25,7 @@ use crate::proxy::downstream::half_close::{HalfClose, ObservedService};
 use crate::proxy::downstream::io_timeout::TimeoutStream;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls::TlsReload;
-use crate::proxy::handler::handle_request;
+use crate::proxy::handler::proxy_service;
 use crate::proxy::settings::{ProxySettings, Timeouts};
 use crate::proxy::state::AppState;
 
@@ -147,7 +147,7 @@ impl Proxy {
         let mut builder = auto::Builder::new(TokioExecutor::new());
         builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.client_read);
         builder.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(20));
-        let service = TowerToHyperService::new(Router::new().fallback(handle_request).with_state(self.state.clone()));
+        let service = TowerToHyperService::new(proxy_service(self.state.clone()));
         let open = GracefulShutdown::new();
         let abort = CancellationToken::new();
         let _abort_on_return = abort.clone().drop_guard();
