@@ -28,6 +28,7 @@ fn main() {
     match words.as_slice() {
         ["upstream"] => runtime().block_on(processes::serve_upstream()),
         ["copy", upstream] => runtime().block_on(processes::serve_copy_proxy((*upstream).to_owned())),
+        ["pages", address] => dashboard::run_pages(address),
         words => run_benchmarks(words),
     }
 }

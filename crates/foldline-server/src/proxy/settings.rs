@@ -195,9 +195,14 @@ impl ProxySettings {
 
     /// Returns the signers of all upstreams that get signed requests, with the names of these upstreams.
     pub fn signers(&self) -> impl Iterator<Item = (&str, &AwsSigner)> {
+        self.own_credentials().filter_map(|(name, auth)| Some((name, auth.signer()?)))
+    }
+
+    /// Returns the credentials of the proxy itself, with the names of the upstreams that get them.
+    pub(crate) fn own_credentials(&self) -> impl Iterator<Item = (&str, &UpstreamAuth)> {
         let bedrock = [(Format::Converse.dialect().family.name, &self.bedrock_auth)];
         let named = self.named_upstreams.iter().map(|upstream| (upstream.name(), upstream.auth()));
-        bedrock.into_iter().chain(named).filter_map(|(name, auth)| Some((name, auth.signer()?)))
+        bedrock.into_iter().chain(named).filter(|(_, auth)| auth.is_own())
     }
 }
 

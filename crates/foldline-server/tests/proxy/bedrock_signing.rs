@@ -196,7 +196,7 @@ async fn named_upstream_can_be_signed() {
     assert!(is_signed(&other.only_request()));
 }
 
-/// The AWS credentials of a machine are for its own clients, or for those with a token.
+/// The credentials of a machine are for its own clients, or for those with a token.
 #[tokio::test]
 async fn strangers_cannot_use_the_credentials_of_the_proxy() {
     let bind = |settings: ProxySettings| async { Proxy::bind(signing(settings), None).await.map(drop) };
@@ -212,6 +212,14 @@ async fn strangers_cannot_use_the_credentials_of_the_proxy() {
         bind(ProxySettings { tokens: tokens.clone(), ..settings }).await.unwrap();
     }
     bind(settings()).await.unwrap();
+
+    let key = UpstreamAuth::from_key("a-key-of-the-settings").unwrap();
+    let named = NamedUpstream::new("gateway", "http://127.0.0.1:1".parse().unwrap(), Format::OpenAiChat, key).unwrap();
+    let with_key = ProxySettings { named_upstreams: vec![Arc::new(named)], ..with_host() };
+    let error = Proxy::bind(with_key.clone(), None).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    assert!(error.to_string().contains("upstream gateway"), "{error}");
+    Proxy::bind(ProxySettings { allowed_hosts: Vec::new(), ..with_key }, None).await.unwrap();
 }
 
 #[tokio::test]

@@ -29,18 +29,19 @@ use crate::proxy::handler::proxy_service;
 use crate::proxy::settings::{ProxySettings, Timeouts};
 use crate::proxy::state::AppState;
 
-/// Checks that only known clients can send requests that are signed with AWS credentials of the proxy, and that there are
-/// such credentials.
-async fn check_signers(settings: &ProxySettings) -> io::Result<()> {
+/// Checks that only known clients can send requests that get a credential of the proxy, and that AWS credentials can be
+/// read.
+async fn check_own_credentials(settings: &ProxySettings) -> io::Result<()> {
     let is_local = settings.listen.ip().is_loopback() && settings.allowed_hosts.is_empty();
+    let is_open = settings.tokens.is_empty() && !is_local;
+    if let Some((name, _)) = settings.own_credentials().next().filter(|_| is_open) {
+        let reason = format!(
+            "requests to the upstream {name} would get a credential of this machine for clients from elsewhere: set tokens \
+             with --token-file, or listen on 127.0.0.1 without --allow-host"
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
     for (name, signer) in settings.signers() {
-        if settings.tokens.is_empty() && !is_local {
-            let reason = format!(
-                "requests to the upstream {name} would be signed with the AWS credentials of this machine for clients from \
-                 elsewhere: set tokens with --token-file, or listen on 127.0.0.1 without --allow-host"
-            );
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-        }
         let checked = signer.check().await;
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("upstream {name}: {error}")))?;
     }
@@ -86,7 +87,7 @@ impl Proxy {
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied) if other machines could connect and no token is set; otherwise
     /// an error if there are no AWS credentials to sign with, the address is in use, or if a TLS file, a certificate of the system or the archive cannot be read.
     pub async fn bind(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
-        check_signers(&settings).await?;
+        check_own_credentials(&settings).await?;
         if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,

@@ -93,7 +93,8 @@ fn prepare_blocking(
     refold: Option<Refold>,
     cancel: &CancelFlag,
 ) -> Option<PreparedRequest> {
-    let client = job.parse(&job.body).ok()?;
+    let client = job.parse(&job.body);
+    let client = client.inspect_err(|error| report_unparsed(&job, error)).ok()?;
     let session = IdentifiedSession::new(state, &job, &client);
     let (job, restored) = (session.job.clone(), session.restored.clone());
     let reported_id = if client.is_stored() { ReportedId::Last } else { ReportedId::First };
@@ -201,6 +202,12 @@ fn offers_tool(state: &AppState, job: &FoldJob, session: &IdentifiedSession, req
 /// not declare the tools of the thread.
 fn is_passed_thread(state: &AppState, request: &Request<'_>) -> bool {
     state.settings.threads == ThreadMode::Pass && request.is_threaded()
+}
+
+/// Logs that a body is not a request of its dialect. The provider answers it.
+fn report_unparsed(job: &FoldJob, error: &Error) {
+    let (format, path) = (job.format.name(), job.path.split('?').next());
+    tracing::info!(%error, format, path, "cannot parse the request; forwarding it unmodified");
 }
 
 /// Reports why a request is forwarded unmodified.
