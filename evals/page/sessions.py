@@ -7,9 +7,9 @@ An agent reads the files of a small project, searches, edits, runs tests, and co
 before. The same seed gives the same sessions.
 """
 
+import argparse
 import json
 import random
-import sys
 
 NOUNS = "ledger parcel beacon harbor lattice compass canal orchard signal quarry window anchor".split()
 VERBS = "load merge split render settle reserve cancel audit import export verify rotate".split()
@@ -76,7 +76,9 @@ def session(seed, rounds):
 
 
 def main():
-    with open(sys.argv[1], "w") as out:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="file to write, one session per line")
+    with open(parser.parse_args().file, "w") as out:
         for seed in range(16):
             out.write(json.dumps(session(seed, 60 + 15 * seed)) + "\n")
 
