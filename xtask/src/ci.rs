@@ -81,7 +81,7 @@ const FEATURE_LINTS: &[&str] = &[
     "foldline-server",
     "--all-targets",
     "--features",
-    "foldline-archive/postgres,foldline-archive/testing,foldline-clients/async-openai,foldline-server/otlp",
+    "foldline-archive/objects,foldline-archive/testing,foldline-clients/async-openai,foldline-server/otlp",
     "--",
     "-D",
     "warnings",

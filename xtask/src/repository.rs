@@ -15,8 +15,8 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Features of release builds that the default build does not have, and what their tests need.
-pub(crate) const RELEASE_FEATURES: &str = "foldline-cli/otlp,foldline-cli/postgres,foldline-server/otlp,\
-    foldline-server/postgres,foldline-archive/postgres,foldline-archive/testing,foldline-clients/async-openai";
+pub(crate) const RELEASE_FEATURES: &str = "foldline-cli/otlp,foldline-cli/objects,foldline-server/otlp,\
+    foldline-server/objects,foldline-archive/objects,foldline-archive/testing,foldline-clients/async-openai";
 
 /// Returns a command for the running cargo, at the root of the workspace.
 pub(crate) fn cargo_command() -> Command {

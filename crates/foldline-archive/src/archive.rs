@@ -10,6 +10,7 @@ use crate::audit::{AuditAction, AuditEntry, AuditLog, append_audit};
 use crate::encryption::{ArchiveCipher, ArchiveKey};
 use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
+use crate::object_storage::ObjectStorage;
 use crate::sqlite::SqliteStore;
 use crate::store::{ArchiveStore, StoreHealth};
 use crate::tenant::TenantArchive;
@@ -65,6 +66,8 @@ pub struct ArchiveOptions {
     pub key: Option<ArchiveKey>,
     /// The access mode.
     pub access: AccessMode,
+    /// The store of large packs; only of an archive in PostgreSQL.
+    pub objects: Option<ObjectStorage>,
     /// The log of reads and deletions.
     pub audit: Option<AuditLog>,
 }
@@ -99,11 +102,20 @@ impl Archive {
         let cipher = ArchiveCipher::new(options.key)?;
         let is_writable = options.access == AccessMode::ReadWrite;
         let store: Arc<dyn ArchiveStore> = match url_scheme(path.as_ref()) {
+            None if options.objects.is_some() => {
+                let message = "an object store needs an archive in PostgreSQL; set it with --archive";
+                return Err(Error::new(ErrorKind::InvalidInput, message));
+            }
             None => Arc::new(SqliteStore::open(path.as_ref(), cipher.clone(), is_writable)?),
             #[cfg(feature = "postgres")]
             Some(("postgres" | "postgresql", url)) => {
-                let location = Self::describe(url);
-                Arc::new(crate::postgres::PostgresStore::open(url, location, cipher.clone(), is_writable)?)
+                Arc::new(crate::postgres::PostgresStore::open(crate::postgres::DatabaseOptions {
+                    url,
+                    location: Self::describe(url),
+                    cipher: cipher.clone(),
+                    is_writable,
+                    objects: options.objects.as_ref(),
+                })?)
             }
             Some((scheme, _)) => return Err(unsupported_scheme(scheme)),
         };

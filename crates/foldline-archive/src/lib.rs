@@ -6,7 +6,7 @@
 //! the identical bytes, or a typed error, for as long as retention keeps them.
 //!
 //! This crate uses the disk and the clock. It reads no environment and no settings, and uses no network, except to reach
-//! the database of an archive that is not a file.
+//! the database and the object store of an archive that is not a file.
 
 mod admin;
 mod archive;
@@ -18,6 +18,7 @@ mod encryption;
 mod error;
 mod handle_prefix;
 mod namespace;
+mod object_storage;
 mod originals;
 mod permissions;
 #[cfg(feature = "postgres")]
@@ -41,6 +42,7 @@ pub use crate::audit::AuditLog;
 pub use crate::encryption::ArchiveKey;
 pub use crate::error::{Error, ErrorKind};
 pub use crate::namespace::Namespace;
+pub use crate::object_storage::ObjectStorage;
 pub use crate::originals::entry::{OriginalInfo, UnfoldedOriginal};
 pub use crate::originals::excerpt::excerpt;
 pub use crate::originals::unfold_tool::answer_unfold;

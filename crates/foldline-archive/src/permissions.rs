@@ -64,7 +64,8 @@ fn parent_dir(path: &Path) -> Option<PathBuf> {
     Some(if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() })
 }
 
-fn create_private_dir(folder: &Path) -> Result<(), Error> {
+/// Creates a folder that only its owner can access, unless it exists.
+pub(crate) fn create_private_dir(folder: &Path) -> Result<(), Error> {
     if folder.is_dir() {
         return Ok(());
     }

@@ -528,6 +528,8 @@ pub struct StoreStats {
     pub tokens: u64,
     /// Bytes of packs as stored.
     pub packed_bytes: u64,
+    /// The part of them that is in an object store.
+    pub object_bytes: u64,
     /// Sessions.
     pub sessions: u64,
     /// Time at which the oldest available original was stored, in milliseconds since 1970.

@@ -56,6 +56,9 @@ const AWS_SHARED_CREDENTIALS_FILE: &str = "AWS_SHARED_CREDENTIALS_FILE";
 const AWS_CONFIG_FILE: &str = "AWS_CONFIG_FILE";
 const AWS_REGIONS: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
 
+/// Prefixes of the variables with keys, region and endpoint of object stores.
+const OBJECT_STORE_PREFIXES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
+
 /// Folders of clients' settings.
 const CLAUDE_CONFIG_DIR: &str = "CLAUDE_CONFIG_DIR";
 const CODEX_HOME: &str = "CODEX_HOME";
@@ -164,6 +167,15 @@ pub(crate) fn aws_credentials() -> Result<AwsCredentialSource, AwsError> {
 /// Returns the region of AWS that the environment names.
 pub(crate) fn aws_region() -> Option<String> {
     AWS_REGIONS.into_iter().find_map(|name| read_variable(name)?.into_string().ok())
+}
+
+/// Returns the variables of object stores.
+pub(crate) fn object_store_variables() -> Vec<(String, String)> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let is_known = |(name, value): &(String, String)| {
+        !value.is_empty() && OBJECT_STORE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    };
+    std::env::vars_os().filter_map(text).filter(is_known).collect()
 }
 
 /// Returns the value of a variable. An empty variable counts as unset.

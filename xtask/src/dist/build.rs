@@ -9,7 +9,7 @@ use crate::programs::run_to_end;
 use crate::repository;
 
 /// Features of the released command.
-pub(super) const COMMAND_FEATURES: &str = "foldline-cli/otlp,foldline-cli/postgres";
+pub(super) const COMMAND_FEATURES: &str = "foldline-cli/otlp,foldline-cli/objects";
 
 /// Where a release is made, and for what.
 pub(super) struct DistBuild {

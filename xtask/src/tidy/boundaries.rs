@@ -46,6 +46,7 @@ const IO_CRATES: &[&str] = &[
     "getrandom",
     "hyper",
     "mio",
+    "object_store",
     "rand",
     "reqwest",
     "rusqlite",

@@ -20,6 +20,8 @@ pub struct ArchiveStats {
     pub tokens: u64,
     /// Bytes of their packs on disk.
     pub packed_bytes: u64,
+    /// The part of them that is in an object store.
+    pub object_bytes: u64,
     /// Sessions that were seen.
     pub sessions: u64,
     /// Time at which the oldest available original was stored, in milliseconds since 1970.
@@ -73,6 +75,7 @@ impl TenantArchive {
             bytes: stats.bytes,
             tokens: stats.tokens,
             packed_bytes: stats.packed_bytes,
+            object_bytes: stats.object_bytes,
             sessions: stats.sessions,
             oldest_at: stats.oldest_at,
             newest_at: stats.newest_at,

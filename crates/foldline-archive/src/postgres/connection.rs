@@ -67,7 +67,7 @@ fn is_local(config: &Config) -> bool {
 /// Creates the pool; connects to nothing yet.
 pub(crate) fn create_pool(config: Config, history: Arc<DatabaseHistory>) -> Result<Pool, Error> {
     let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = Manager::from_config(config, tls_connector()?, manager_config);
+    let manager = Manager::from_config(config, MakeRustlsConnect::new(tls_config()?), manager_config);
     let observe = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
         let history = history.clone();
         Box::pin(async move {
@@ -93,16 +93,15 @@ pub(crate) fn create_pool(config: Config, history: Arc<DatabaseHistory>) -> Resu
 }
 
 /// Returns the TLS of connections: certificates are checked against those that the system trusts.
-fn tls_connector() -> Result<MakeRustlsConnect, Error> {
+pub(crate) fn tls_config() -> Result<rustls::ClientConfig, Error> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
+    Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::new(ErrorKind::Io, format!("TLS is not available: {error}")))?
         .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
+        .with_no_client_auth())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The database of a store: connections, limits on waiting, and transactions for one tenant.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +13,12 @@ use tokio_postgres::types::ToSql;
 
 use crate::encryption::ArchiveCipher;
 use crate::error::{Error, ErrorKind};
+use crate::object_storage::ObjectStorage;
 use crate::postgres::connection::{self, DatabaseHistory};
 use crate::postgres::error::is_transient;
+use crate::postgres::objects::PackObjects;
 use crate::postgres::outage::OutageGuard;
+use crate::postgres::pack_objects::ObjectName;
 use crate::postgres::pipeline::{BoundStatement, run_pipeline};
 use crate::postgres::rows::TenantKey;
 use crate::postgres::schema;
@@ -31,13 +35,22 @@ pub(crate) enum WaitLimit {
     Request,
     /// For maintenance.
     Maintenance,
+    /// For the rest of a work that a request waits for.
+    Until(Instant),
 }
 
 impl WaitLimit {
+    /// Returns a limit for all steps of a request together.
+    pub(crate) fn for_request() -> Self {
+        WaitLimit::Until(Instant::now() + WaitLimit::Request.duration())
+    }
+
     pub(crate) fn duration(self) -> Duration {
         match self {
             WaitLimit::Request => Duration::from_secs(3),
             WaitLimit::Maintenance => Duration::from_secs(600),
+            // A timeout of 0 would be none.
+            WaitLimit::Until(end) => end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
         }
     }
 }
@@ -57,8 +70,30 @@ impl From<ArchiveScope<'_>> for RowScope {
     }
 }
 
+impl RowScope {
+    /// Returns a condition on the tenant of a table `p`, and the parameter `$1` for it.
+    pub(crate) fn condition(self) -> (&'static str, Option<TenantKey>) {
+        match self {
+            RowScope::Everything => ("$1::uuid IS NULL", None),
+            RowScope::Tenant(tenant) => ("p.tenant = $1", Some(tenant)),
+        }
+    }
+}
+
 /// Parameters of a statement.
 pub(crate) type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
+
+/// Where a store is, and how it is opened.
+#[derive(Debug)]
+pub(crate) struct DatabaseOptions<'o> {
+    pub(crate) url: &'o str,
+    /// The URL without credentials, for messages.
+    pub(crate) location: String,
+    pub(crate) cipher: ArchiveCipher,
+    pub(crate) is_writable: bool,
+    /// The store of large packs.
+    pub(crate) objects: Option<&'o ObjectStorage>,
+}
 
 /// The database of a store.
 pub(crate) struct Database {
@@ -66,6 +101,7 @@ pub(crate) struct Database {
     cipher: ArchiveCipher,
     is_writable: bool,
     pool: Pool,
+    objects: Option<PackObjects>,
     /// Moves the bytes of all connections; `None` only while it is dropped.
     runtime: Option<Runtime>,
     history: Arc<DatabaseHistory>,
@@ -86,8 +122,8 @@ impl fmt::Debug for Database {
 
 impl Database {
     /// Opens the database at this URL. If it is not reachable now, later calls try again.
-    pub(crate) fn open(url: &str, location: String, cipher: ArchiveCipher, is_writable: bool) -> Result<Self, Error> {
-        let config = connection::parse_url(url)?;
+    pub(crate) fn open(options: DatabaseOptions<'_>) -> Result<Self, Error> {
+        let config = connection::parse_url(options.url)?;
         let history = Arc::new(DatabaseHistory::default());
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -97,9 +133,10 @@ impl Database {
             .map_err(|error| Error::new(ErrorKind::Io, format!("could not start a runtime: {error}")))?;
         let pool = connection::create_pool(config, history.clone())?;
         let database = Self {
-            location,
-            cipher,
-            is_writable,
+            location: options.location,
+            cipher: options.cipher,
+            is_writable: options.is_writable,
+            objects: options.objects.map(|storage| PackObjects::open(storage, runtime.handle().clone())).transpose()?,
             pool,
             runtime: Some(runtime),
             history,
@@ -123,14 +160,19 @@ impl Database {
         &self.cipher
     }
 
+    /// Returns the store of large packs, if there is one.
+    pub(crate) fn objects(&self) -> Option<&PackObjects> {
+        self.objects.as_ref()
+    }
+
     /// Returns how many times the database was replaced by another version of itself.
     pub(crate) fn generation(&self) -> u64 {
         self.history.changes()
     }
 
-    /// Returns the failure of the last call, if the database was not reachable.
+    /// Returns the failure of the last call, if the database or the object store was not reachable.
     pub(crate) fn outage(&self) -> Option<Error> {
-        self.outage.current()
+        self.outage.current().or_else(|| self.objects.as_ref()?.outage())
     }
 
     /// Returns the number of round trips so far.
@@ -213,7 +255,8 @@ impl Database {
         Ok(self.run(scope, limit, &[(sql, parameters)])?.pop().unwrap_or_default())
     }
 
-    /// Runs a transaction of several steps, each with a round trip. It is committed if `work` returns `Ok`.
+    /// Runs a transaction of several steps, each with a round trip. It is committed if `work` returns `Ok`; then the
+    /// objects of packs that it has deleted are deleted.
     pub(crate) fn transact<T>(
         &self,
         scope: RowScope,
@@ -225,10 +268,10 @@ impl Database {
         let deadline = Instant::now() + limit.duration();
         let client = self.connect(deadline);
         let outcome = client.and_then(|client| {
-            let steps = TransactionSteps { database: self, client: &client, deadline };
+            let steps = TransactionSteps { database: self, client: &client, deadline, deleted: RefCell::default() };
             let outcome = steps.execute(&self.begin_sql(scope, limit)).and_then(|()| work(&steps)).and_then(|done| {
                 steps.execute("COMMIT")?;
-                Ok(done)
+                Ok((done, steps.deleted.take()))
             });
             if outcome.is_err() {
                 // Closing the connection rolls the transaction back.
@@ -237,7 +280,9 @@ impl Database {
             outcome
         });
         self.outage.record(&outcome);
-        outcome
+        let (done, deleted) = outcome?;
+        self.delete_objects(&deleted)?;
+        Ok(done)
     }
 
     /// Runs an exchange with the server on a connection of the pool, and again after a deadlock. After another failure the
@@ -352,9 +397,21 @@ pub(crate) struct TransactionSteps<'t> {
     database: &'t Database,
     client: &'t Object,
     deadline: Instant,
+    /// Objects whose rows the transaction has deleted.
+    deleted: RefCell<Vec<ObjectName>>,
 }
 
 impl TransactionSteps<'_> {
+    /// Returns the database.
+    pub(crate) fn database(&self) -> &Database {
+        self.database
+    }
+
+    /// Records that the row of an object was deleted.
+    pub(crate) fn add_deleted_object(&self, object: ObjectName) {
+        self.deleted.borrow_mut().push(object);
+    }
+
     /// Runs a statement.
     pub(crate) fn query(&self, sql: &str, parameters: Parameters<'_>) -> Result<Vec<Row>, Error> {
         let sql = self.database.checked_sql(sql);

@@ -1,14 +1,17 @@
 //! Originals in PostgreSQL.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 
+use bytes::Bytes;
 use tokio_postgres::Row;
 
 use crate::clock;
 use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::originals::write::TOUCH_INTERVAL;
-use crate::postgres::database::{Database, RowScope, WaitLimit};
+use crate::postgres::database::{Database, Parameters, RowScope, WaitLimit};
+use crate::postgres::pack_objects::{ObjectName, PackPlace};
 use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{
     ENSURE_NAMESPACE, ENSURE_SESSIONS, ORIGINAL_COLUMNS, ORIGINAL_TABLES, SessionColumns, TenantKey, read_original,
@@ -32,8 +35,9 @@ const INSERT_ORIGINALS: &str = "
         AS g (handle, sealed_handle, hash, pack_number, start, description_len, length, tokens, message, session, tool,
             kept_at, carried_at)
     ), new_pack AS MATERIALIZED (
-        SELECT g.number, g.content, g.length, nextval('foldline.pack_id') AS id
-        FROM unnest($15::bytea[], $16::bigint[]) WITH ORDINALITY AS g (content, length, number)
+        SELECT g.number, g.content, g.length, g.object, g.object_bytes, nextval('foldline.pack_id') AS id
+        FROM unnest($15::bytea[], $16::bigint[], $19::text[], $20::bigint[])
+            WITH ORDINALITY AS g (content, length, object, object_bytes, number)
     ), stored AS (
         INSERT INTO foldline.original AS o (tenant, id, handle, sealed_handle, hash, state, pack, start,
             description_len, length, tokens, message, session, tool, kept_at, carried_at)
@@ -51,8 +55,8 @@ const INSERT_ORIGINALS: &str = "
         WHERE o.hash = excluded.hash AND (o.state <> 0 OR o.carried_at < excluded.carried_at - $17)
         RETURNING o.handle, o.pack
     ), packed AS (
-        INSERT INTO foldline.pack (tenant, id, length, content)
-        SELECT $1, p.id, p.length, p.content FROM new_pack AS p WHERE p.id IN (SELECT pack FROM stored)
+        INSERT INTO foldline.pack (tenant, id, length, content, object, object_bytes)
+        SELECT $1, p.id, p.length, p.content, p.object, p.object_bytes FROM new_pack AS p WHERE p.id IN (SELECT pack FROM stored)
         RETURNING id
     ), queued AS (
         INSERT INTO foldline.unindexed (tenant, pack) SELECT $1, id FROM packed WHERE $18
@@ -65,7 +69,8 @@ const SELECT_KNOWN: &str = "SELECT o.handle, o.hash, o.state, o.carried_at FROM 
 
 impl OriginalRows for PostgresStore {
     fn find_known(&self, namespace: &Namespace, keys: &[&str]) -> Result<Vec<KnownOriginal>, Error> {
-        if keys.len() < MIN_KNOWN_KEYS {
+        // Writing an object for nothing costs more than a query.
+        if keys.len() < MIN_KNOWN_KEYS && self.database().objects().is_none() {
             return Ok(Vec::new());
         }
         let tenant = TenantKey::new(namespace);
@@ -76,7 +81,7 @@ impl OriginalRows for PostgresStore {
 
     fn insert(&self, namespace: &Namespace, packs: Vec<NewPack>) -> Result<Vec<InsertOutcome>, Error> {
         self.database().check_writable()?;
-        let outcomes = insert_packs(self.database(), namespace, &packs)?;
+        let outcomes = insert_packs(self.database(), namespace, packs)?;
         self.wake_indexer();
         Ok(outcomes)
     }
@@ -98,7 +103,7 @@ impl OriginalRows for PostgresStore {
                      ORDER BY o.state = 1, o.handle LIMIT $4";
                 let tenant = scope.namespace().map(TenantKey::new);
                 let limit = to_sql_int(limit);
-                self.read_at_once(scope, condition, &[&tenant, &range.from, &range.to, &limit], visit)
+                self.read_at_once(scope, condition, &[&tenant, &range.from, &range.to, &limit], visit).map(drop)
             }
             OriginalSelection::Ids(ids) => {
                 let condition = match scope {
@@ -110,7 +115,7 @@ impl OriginalRows for PostgresStore {
                     }
                 };
                 let tenant = scope.namespace().map(TenantKey::new);
-                self.read_at_once(scope, condition, &[&tenant, &ids], visit)
+                self.read_at_once(scope, condition, &[&tenant, &ids], visit).map(drop)
             }
             OriginalSelection::After(id, limit) => self.read_in_steps(scope, id, limit, visit),
         }
@@ -127,31 +132,55 @@ impl OriginalRows for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Visits few originals, which are read with their packs in one round trip.
+    /// Visits few originals, which are read with their packs in one round trip, and then their objects at once.
     fn read_at_once(
         &self,
         scope: ArchiveScope<'_>,
         condition: &str,
-        parameters: crate::postgres::database::Parameters<'_>,
+        parameters: Parameters<'_>,
         visit: &mut OriginalVisitor<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<ControlFlow<()>, Error> {
         let sql = format!(
-            "SELECT {ORIGINAL_COLUMNS}, p.length, p.content FROM {ORIGINAL_TABLES}
+            "SELECT {ORIGINAL_COLUMNS}, p.length, p.content, p.object FROM {ORIGINAL_TABLES}
              LEFT JOIN foldline.pack AS p ON p.tenant = o.tenant AND p.id = o.pack WHERE {condition}"
         );
-        for row in self.database().query(scope.into(), WaitLimit::Request, &sql, parameters)? {
-            let located = read_original(&row)?;
-            let (length, content): (Option<i64>, Option<&[u8]>) = (row.try_get(18)?, row.try_get(19)?);
+        let limit = WaitLimit::for_request();
+        let mut rows = self.database().query(scope.into(), limit, &sql, parameters)?;
+        let mut objects = self.read_objects_of(&rows, limit)?;
+        if objects.values().any(Option::is_none) {
+            // Another replica may have moved the originals to another object since the rows were read.
+            rows = self.database().query(scope.into(), limit, &sql, parameters)?;
+            objects = self.read_objects_of(&rows, limit)?;
+        }
+        for row in &rows {
+            let located = read_original(row)?;
+            let (length, content, object): (Option<i64>, Option<&[u8]>, Option<&str>) =
+                (row.try_get(18)?, row.try_get(19)?, row.try_get(20)?);
+            let content = content.or_else(|| objects.get(object?)?.as_deref());
             let pack = located.pack.zip(length.zip(content)).map(|(id, (length, content))| StoredPack {
                 id,
                 length: usize::try_from(length).unwrap_or(0),
                 content,
             });
             if visit(&located.namespace, located.row, pack)?.is_break() {
-                break;
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Returns the objects that rows name, by their names.
+    fn read_objects_of(&self, rows: &[Row], limit: WaitLimit) -> Result<HashMap<String, Option<Bytes>>, Error> {
+        let mut names: Vec<ObjectName> = Vec::new();
+        for row in rows {
+            if let Some(name) = row.try_get::<_, Option<String>>(20)?
+                && names.iter().all(|known| known.name != name)
+            {
+                names.push(ObjectName { tenant: row.try_get(17)?, name });
+            }
+        }
+        let contents = self.database().read_objects(&names, limit)?;
+        Ok(names.into_iter().map(|object| object.name).zip(contents).collect())
     }
 
     /// Visits many originals, whose packs are read one after the other.
@@ -176,8 +205,16 @@ impl PostgresStore {
             let mut last = None;
             for row in steps.query(&sql, &[&tenant, &after, &to_sql_int(limit)])? {
                 let located = read_original(&row)?;
-                let pack = read_pack(steps, located.tenant, located.pack, &mut last)?;
-                if visit(&located.namespace, located.row, pack)?.is_break() {
+                let flow = match read_pack(steps, located.tenant, located.pack, &mut last)? {
+                    Some(pack) => visit(&located.namespace, located.row, Some(pack))?,
+                    // Its object is missing, or another replica has moved it since the transaction began.
+                    None => {
+                        let scope = ArchiveScope::Namespace(&located.namespace);
+                        let condition = "o.tenant = $1 AND o.handle = $2 AND o.state <> 1";
+                        self.read_at_once(scope, condition, &[&located.tenant, &located.row.handle.key], visit)?
+                    }
+                };
+                if flow.is_break() {
                     break;
                 }
             }
@@ -197,11 +234,17 @@ fn read_known(row: &Row) -> Result<KnownOriginal, Error> {
     })
 }
 
-fn insert_packs(database: &Database, namespace: &Namespace, packs: &[NewPack]) -> Result<Vec<InsertOutcome>, Error> {
+fn insert_packs(
+    database: &Database,
+    namespace: &Namespace,
+    mut packs: Vec<NewPack>,
+) -> Result<Vec<InsertOutcome>, Error> {
+    let (tenant, limit) = (TenantKey::new(namespace), WaitLimit::for_request());
+    let contents = packs.iter_mut().map(|pack| std::mem::take(&mut pack.content).into()).collect();
+    let places = database.place_packs(tenant, contents, limit)?;
     let numbered =
-        || (1_i64..).zip(packs).flat_map(|(number, pack)| pack.originals.iter().map(move |row| (number, row)));
+        || (1_i64..).zip(&packs).flat_map(|(number, pack)| pack.originals.iter().map(move |row| (number, row)));
     let rows: Vec<&NewRow> = numbered().map(|(_, row)| row).collect();
-    let tenant = TenantKey::new(namespace);
     let name = namespace.as_str();
     let seen = SessionColumns::new(rows.iter().map(|row| (row.session.as_ref(), row.carried_at)));
     let ints = |value: fn(&NewRow) -> i64| rows.iter().map(|row| value(row)).collect::<Vec<i64>>();
@@ -217,13 +260,15 @@ fn insert_packs(database: &Database, namespace: &Namespace, packs: &[NewPack]) -
     let sessions: Vec<Option<_>> =
         rows.iter().map(|row| row.session.as_ref().map(|name| to_sql_text(&name.key))).collect();
     let tools: Vec<Option<_>> = rows.iter().map(|row| row.tool.as_deref().map(to_sql_text)).collect();
-    let contents: Vec<&[u8]> = packs.iter().map(|pack| pack.content.as_slice()).collect();
+    let contents: Vec<Option<&[u8]>> = places.iter().map(PackPlace::content).collect();
+    let objects: Vec<Option<&str>> = places.iter().map(PackPlace::object).collect();
+    let object_bytes: Vec<Option<i64>> = places.iter().map(PackPlace::object_bytes).collect();
     let pack_lengths: Vec<i64> = packs.iter().map(|pack| to_sql_int(pack.length)).collect();
     let touch_after = clock::to_millis(TOUCH_INTERVAL) / 2;
     let is_indexed = database.cipher().is_plaintext();
     let results = database.run(
         RowScope::Tenant(tenant),
-        WaitLimit::Request,
+        limit,
         &[
             (ENSURE_NAMESPACE, &[&tenant, &name]),
             (ENSURE_SESSIONS, &[&tenant, &seen.names, &seen.sealed, &seen.times]),
@@ -248,6 +293,8 @@ fn insert_packs(database: &Database, namespace: &Namespace, packs: &[NewPack]) -
                     &pack_lengths,
                     &touch_after,
                     &is_indexed,
+                    &objects,
+                    &object_bytes,
                 ],
             ),
             (SELECT_KNOWN, &[&tenant, &handles]),
@@ -261,5 +308,8 @@ fn insert_packs(database: &Database, namespace: &Namespace, packs: &[NewPack]) -
         Some(hash) if *hash != row.hash => InsertOutcome::HandleTaken,
         _ => InsertOutcome::Existing,
     };
+    let is_used = |pack: &NewPack| pack.originals.iter().any(|row| added.contains(row.handle.key.as_str()));
+    let unused = packs.iter().zip(&places).filter(|(pack, _)| !is_used(pack));
+    database.discard_objects(unused.map(|(_, place)| place));
     Ok(rows.iter().map(outcome).collect())
 }

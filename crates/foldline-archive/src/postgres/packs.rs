@@ -1,14 +1,17 @@
-//! Reading packs, which the originals, the index and repacking share.
+//! Reading packs from rows and objects, which the originals, the index and repacking share.
+
+use bytes::Bytes;
 
 use crate::error::Error;
-use crate::postgres::database::TransactionSteps;
+use crate::postgres::database::{TransactionSteps, WaitLimit};
+use crate::postgres::pack_objects::ObjectName;
 use crate::postgres::rows::TenantKey;
 use crate::store::StoredPack;
 
 /// A pack that was read.
-pub(crate) type ReadPack = Option<(i64, usize, Vec<u8>)>;
+pub(crate) type ReadPack = Option<(i64, usize, Bytes)>;
 
-/// Returns a pack; `last` is the one that was read last, because the next original is often in it too.
+/// Returns a pack, or `None` if it is missing; `last` is the one that was read last, because the next original is often in it too.
 pub(crate) fn read_pack<'l>(
     steps: &TransactionSteps<'_>,
     tenant: TenantKey,
@@ -17,11 +20,20 @@ pub(crate) fn read_pack<'l>(
 ) -> Result<Option<StoredPack<'l>>, Error> {
     let Some(id) = id else { return Ok(None) };
     if last.as_ref().is_none_or(|(last, _, _)| *last != id) {
-        let sql = "SELECT length, content FROM foldline.pack WHERE tenant = $1 AND id = $2";
-        *last = match steps.query(sql, &[&tenant, &id])?.first() {
-            Some(row) => Some((id, usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0), row.try_get(1)?)),
-            None => None,
-        };
+        let sql = "SELECT length, content, object FROM foldline.pack WHERE tenant = $1 AND id = $2";
+        *last = None;
+        if let Some(row) = steps.query(sql, &[&tenant, &id])?.first() {
+            let length = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
+            let content = match (row.try_get::<_, Option<Vec<u8>>>(1)?, row.try_get::<_, Option<String>>(2)?) {
+                (Some(content), _) => Some(content.into()),
+                (None, Some(name)) => {
+                    let names = [ObjectName { tenant, name }];
+                    steps.database().read_objects(&names, WaitLimit::Maintenance)?.pop().flatten()
+                }
+                (None, None) => None,
+            };
+            *last = content.map(|content| (id, length, content));
+        }
     }
     Ok(last.as_ref().map(|(id, length, content)| StoredPack { id: *id, length: *length, content }))
 }

@@ -8,6 +8,7 @@ use crate::namespace::Namespace;
 use crate::originals::pack::{OriginalDescription, PackBuilder, PackSlot};
 use crate::originals::reader::{LastPack, open_original};
 use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
+use crate::postgres::pack_objects::ObjectName;
 use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{LocatedOriginal, ORIGINAL_COLUMNS, ORIGINAL_TABLES, TenantKey, read_original, to_sql_int};
 
@@ -113,9 +114,13 @@ impl PackWriter<'_, '_> {
             return Ok(());
         }
         let (content, length) = std::mem::take(&mut self.builder).finish(cipher)?;
-        let insert = "INSERT INTO foldline.pack (tenant, id, length, content)
-             VALUES ($1, nextval('foldline.pack_id'), $2, $3) RETURNING id";
-        let rows = self.steps.query(insert, &[&self.tenant, &to_sql_int(length), &content])?;
+        let database = self.steps.database();
+        let places = database.place_packs(self.tenant, vec![content.into()], WaitLimit::Maintenance)?;
+        let insert = "INSERT INTO foldline.pack (tenant, id, length, content, object, object_bytes)
+             VALUES ($1, nextval('foldline.pack_id'), $2, $3, $4, $5) RETURNING id";
+        let (length, place) = (to_sql_int(length), &places[0]);
+        let (content, object, bytes) = (place.content(), place.object(), place.object_bytes());
+        let rows = self.steps.query(insert, &[&self.tenant, &length, &content, &object, &bytes])?;
         let pack: i64 = match rows.first() {
             Some(row) => row.try_get(0)?,
             None => return Err(Error::new(crate::ErrorKind::Io, "a pack was not stored")),
@@ -135,7 +140,7 @@ impl PackWriter<'_, '_> {
     }
 }
 
-/// Deletes those of these packs that have no originals left.
+/// Deletes those of these packs that have no originals left, and after the transaction their objects.
 pub(crate) fn delete_empty_packs(
     steps: &TransactionSteps<'_>,
     tenants: &[TenantKey],
@@ -145,8 +150,12 @@ pub(crate) fn delete_empty_packs(
              DELETE FROM foldline.pack AS p USING (SELECT DISTINCT * FROM unnest($1::uuid[], $2::bigint[])) AS g (tenant, id)
              WHERE p.tenant = g.tenant AND p.id = g.id AND NOT EXISTS (
                  SELECT 1 FROM foldline.original AS o WHERE o.tenant = p.tenant AND o.pack = p.id)
-             RETURNING p.tenant, p.id)
-         DELETE FROM foldline.unindexed AS u USING deleted AS d WHERE u.tenant = d.tenant AND u.pack = d.id";
-    steps.query(sql, &[&tenants, &packs])?;
+             RETURNING p.tenant, p.id, p.object
+         ), dequeued AS (
+             DELETE FROM foldline.unindexed AS u USING deleted AS d WHERE u.tenant = d.tenant AND u.pack = d.id)
+         SELECT d.tenant, d.object FROM deleted AS d WHERE d.object IS NOT NULL";
+    for row in steps.query(sql, &[&tenants, &packs])? {
+        steps.add_deleted_object(ObjectName { tenant: row.try_get(0)?, name: row.try_get(1)? });
+    }
     Ok(())
 }

@@ -31,7 +31,9 @@ fn scope_condition(scope: ArchiveScope<'_>) -> (&'static str, Option<TenantKey>)
 impl RetentionRows for PostgresStore {
     fn used_bytes(&self, scope: ArchiveScope<'_>) -> Result<u64, Error> {
         let (condition, tenant) = scope_condition(scope);
-        let sql = format!("SELECT sum(octet_length(content))::bigint FROM foldline.pack WHERE {condition}");
+        let sql = format!(
+            "SELECT sum(coalesce(object_bytes, octet_length(content)))::bigint FROM foldline.pack WHERE {condition}"
+        );
         let rows = self.database().query(scope.into(), WaitLimit::Maintenance, &sql, &[&tenant])?;
         rows.first().map_or(Ok(0), |row| read_count(row, 0))
     }
@@ -133,7 +135,9 @@ impl RetentionRows for PostgresStore {
 
     fn compact(&self, scope: ArchiveScope<'_>) -> Result<(), Error> {
         self.database().check_writable()?;
-        repack_all(self.database(), scope.into())
+        repack_all(self.database(), scope.into())?;
+        self.database().move_packs_to_objects(scope.into())?;
+        self.database().delete_orphans(scope.into())
     }
 
     fn stats(&self, namespace: &Namespace) -> Result<StoreStats, Error> {
@@ -179,7 +183,9 @@ impl PostgresStore {
                  sum(tokens) FILTER (WHERE state = 0)::bigint, min(kept_at) FILTER (WHERE state = 0),
                  max(kept_at) FILTER (WHERE state = 0)
              FROM foldline.original WHERE tenant = $1";
-        let sizes = "SELECT (SELECT sum(octet_length(content))::bigint FROM foldline.pack WHERE tenant = $1),
+        let sizes = "SELECT (SELECT sum(coalesce(object_bytes, octet_length(content)))::bigint FROM foldline.pack
+                     WHERE tenant = $1),
+                 (SELECT sum(object_bytes)::bigint FROM foldline.pack WHERE tenant = $1),
                  (SELECT count(*) FROM foldline.session WHERE tenant = $1),
                  pg_total_relation_size('foldline.document'), pg_database_size(current_database())";
         let tools = "SELECT tool, count(*), sum(length)::bigint, sum(tokens)::bigint FROM foldline.original
@@ -191,7 +197,7 @@ impl PostgresStore {
             &[(counts, &[&tenant]), (sizes, &[&tenant]), (tools, &[&tenant, &MAX_TOOLS])],
         )?;
         let (counts, sizes) = (&results[0][0], &results[1][0]);
-        let index_bytes = read_count(sizes, 2)?;
+        let index_bytes = read_count(sizes, 3)?;
         let read_tool =
             |row: &Row| Ok((row.try_get(0)?, read_count(row, 1)?, read_count(row, 2)?, read_count(row, 3)?));
         Ok(StoreStats {
@@ -203,9 +209,10 @@ impl PostgresStore {
             oldest_at: counts.try_get(5)?,
             newest_at: counts.try_get(6)?,
             packed_bytes: read_count(sizes, 0)?,
-            sessions: read_count(sizes, 1)?,
+            object_bytes: read_count(sizes, 1)?,
+            sessions: read_count(sizes, 2)?,
             tools: results[2].iter().map(read_tool).collect::<Result<_, Error>>()?,
-            file_bytes: read_count(sizes, 3)?.saturating_sub(index_bytes),
+            file_bytes: read_count(sizes, 4)?.saturating_sub(index_bytes),
             index_bytes,
         })
     }

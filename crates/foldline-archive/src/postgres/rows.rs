@@ -36,6 +36,15 @@ impl TenantKey {
         Self(key)
     }
 
+    /// Parses the text of a key, as [`Display`](fmt::Display) writes it.
+    #[cfg(feature = "objects")]
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.chars().filter(|c| *c != '-').collect();
+        let number = u128::from_str_radix(&digits, 16).ok()?;
+        let key = Self(number.to_be_bytes());
+        (key.to_string() == text).then_some(key)
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

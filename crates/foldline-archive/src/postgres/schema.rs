@@ -189,6 +189,16 @@ const MIGRATIONS: &[(&str, &str)] = &[
         USING (current_setting('foldline.tenant', true) IN (tenant::text, '*'));
     ",
     ),
+    (
+        "packs in an object store",
+        "
+    ALTER TABLE foldline.pack ALTER COLUMN content DROP NOT NULL;
+    -- The name and size of the object that has the content, if the row has not.
+    ALTER TABLE foldline.pack ADD COLUMN object text COLLATE \"C\";
+    ALTER TABLE foldline.pack ADD COLUMN object_bytes bigint;
+    CREATE INDEX pack_by_object ON foldline.pack (tenant, object) WHERE object IS NOT NULL;
+    ",
+    ),
 ];
 
 /// The tables with row-level security.

@@ -1,10 +1,12 @@
 //! An archive in PostgreSQL, and its threads.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+#[cfg(feature = "testing")]
 use crate::encryption::ArchiveCipher;
 use crate::error::Error;
-use crate::postgres::database::{Database, RowScope, WaitLimit};
+use crate::postgres::database::{Database, DatabaseOptions, RowScope, WaitLimit};
 use crate::postgres::indexer::IndexerThread;
 use crate::postgres::journal_thread::JournalThread;
 use crate::store::{ArchiveStore, StoreHealth};
@@ -19,16 +21,18 @@ pub(crate) struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens the archive at this URL, which messages call `location`; creates it if the database has none and `is_writable`. A database that is not
+    /// Opens the archive; creates it if the database has none and it is opened for writing. A database that is not
     /// reachable now is tried again by later calls.
-    pub(crate) fn open(url: &str, location: String, cipher: ArchiveCipher, is_writable: bool) -> Result<Self, Error> {
-        Self::with_database(Database::open(url, location, cipher, is_writable)?, is_writable)
+    pub(crate) fn open(options: DatabaseOptions<'_>) -> Result<Self, Error> {
+        let is_writable = options.is_writable;
+        Self::with_database(Database::open(options)?, is_writable)
     }
 
     /// Opens the archive without conditions on the tenant in its statements: only row-level security separates tenants.
     #[cfg(feature = "testing")]
     pub(crate) fn open_without_tenant_checks(url: &str) -> Result<Self, Error> {
-        let database = Database::open(url, url.to_owned(), ArchiveCipher::Plaintext, true)?;
+        let (location, cipher) = (url.to_owned(), ArchiveCipher::Plaintext);
+        let database = Database::open(DatabaseOptions { url, location, cipher, is_writable: true, objects: None })?;
         Self::with_database(database.without_tenant_checks(), true)
     }
 
@@ -95,8 +99,12 @@ impl ArchiveStore for PostgresStore {
     }
 
     fn ping(&self) -> Result<(), Error> {
-        self.database.query(RowScope::Everything, WaitLimit::Request, "SELECT 1", &[])?;
-        Ok(())
+        let limit = WaitLimit::for_request();
+        self.database.query(RowScope::Everything, limit, "SELECT 1", &[])?;
+        match self.database.objects() {
+            Some(objects) => objects.ping(&self.database.identity()?, Instant::now() + limit.duration()),
+            None => Ok(()),
+        }
     }
 
     fn health(&self) -> StoreHealth {

@@ -25,6 +25,9 @@ mod conformance {
     foldline_archive::store_conformance!(database!());
 }
 
+#[cfg(feature = "objects")]
+mod objects;
+
 fn original(bytes: &[u8]) -> Original<'_> {
     let handle = Handle::for_content(bytes);
     Original { handle, bytes, tool: Some("read_file"), arguments: None, message: 3, tokens: bytes.len() as u64 / 4 }
@@ -94,7 +97,7 @@ fn concurrent_starts_migrate_once() {
             scope.spawn(|| assert!(database.open().namespace_for_credential(b"key").is_ok()));
         }
     });
-    assert_eq!(database.query("SELECT version FROM foldline.migration ORDER BY 1"), [["1"], ["2"]]);
+    assert_eq!(database.query("SELECT version FROM foldline.migration ORDER BY 1"), [["1"], ["2"], ["3"]]);
     assert_eq!(database.query("SELECT count(*) FROM foldline.setting"), [["2"]]);
 }
 

@@ -89,13 +89,16 @@ fn format_stats(stats: &ArchiveStats, location: &str) -> String {
             format_number(stats.sessions)
         ),
     );
-    let share = (100 * (stats.file_bytes + stats.index_bytes))
+    let share = (100 * (stats.file_bytes + stats.index_bytes + stats.object_bytes))
         .checked_div(stats.bytes)
         .map_or(String::new(), |it| format!(", {it} % of the text"));
     row(
         "on disk",
         format!("{} archive, {} search index{share}", format_bytes(stats.file_bytes), format_bytes(stats.index_bytes)),
     );
+    if stats.object_bytes > 0 {
+        row("objects", format!("{} of this namespace", format_bytes(stats.object_bytes)));
+    }
     if let (Some(oldest), Some(newest)) = (stats.oldest_at, stats.newest_at) {
         row("folded", format!("{} to {}", format_age(oldest), format_age(newest)));
     }

@@ -1,16 +1,22 @@
 //! The archive that a command uses.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use foldline::engine::StoreError;
 use foldline::{Original, OriginalStore};
-use foldline_archive::{AccessMode, Archive, ArchiveKey, ArchiveOptions, AuditLog, Namespace, TenantArchive};
+use foldline_archive::{
+    AccessMode, Archive, ArchiveKey, ArchiveOptions, AuditLog, Namespace, ObjectStorage, TenantArchive,
+};
 use foldline_server::proxy::ProxySettings;
 
 use crate::environment;
 use crate::settings::layers::SettingLayers;
-use crate::settings::table::{ARCHIVE, ARCHIVE_KEY, ARCHIVE_KEY_FILE, AUDIT_LOG, NAMESPACE};
+use crate::settings::table::{
+    ARCHIVE, ARCHIVE_KEY, ARCHIVE_KEY_FILE, ARCHIVE_OBJECTS, ARCHIVE_OBJECTS_ABOVE, AUDIT_LOG, NAMESPACE,
+};
+use crate::units::MegabytesArg;
 
 /// Resolved archive settings.
 pub(crate) struct ArchiveSettings {
@@ -20,6 +26,7 @@ pub(crate) struct ArchiveSettings {
     /// True if the namespace was chosen, false if it is the default.
     pub(crate) has_chosen_namespace: bool,
     key: Option<ArchiveKey>,
+    objects: Option<ObjectStorage>,
     audit: Option<AuditLog>,
 }
 
@@ -30,6 +37,17 @@ pub(crate) fn namespace(layers: &SettingLayers) -> Result<Namespace> {
         Some(value) => Ok(Namespace::new(value.text.to_owned())?),
         None => Ok(Namespace::local()),
     }
+}
+
+/// Returns the object store of large originals.
+fn objects(layers: &SettingLayers) -> Result<Option<ObjectStorage>> {
+    let Some(url) = layers.get(&ARCHIVE_OBJECTS) else { return Ok(None) };
+    let mut storage = ObjectStorage::new(url.text);
+    if let Some(size) = layers.parse(&ARCHIVE_OBJECTS_ABOVE, MegabytesArg::from_str)? {
+        storage.min_bytes = size.0;
+    }
+    storage.variables = environment::object_store_variables();
+    Ok(Some(storage))
 }
 
 /// Opens the archive of a proxy; `None` unless the proxy folds.
@@ -63,18 +81,20 @@ impl ArchiveSettings {
         let has_chosen_namespace = layers.get(&NAMESPACE).is_some();
         let audit =
             layers.path(&AUDIT_LOG).map(|path| AuditLog::open(path, environment::command_name())).transpose()?;
-        Ok(Self { path, namespace: namespace(layers)?, has_chosen_namespace, key, audit })
+        Ok(Self { path, namespace: namespace(layers)?, has_chosen_namespace, key, objects: objects(layers)?, audit })
     }
 
-    /// Returns the settings of another archive with the same key and namespace.
+    /// Returns the settings of another archive with the same key and namespace. A file has no object store.
     pub(crate) fn at(&self, path: PathBuf) -> Self {
         let (namespace, key, audit) = (self.namespace.clone(), self.key.clone(), self.audit.clone());
-        Self { path, namespace, key, audit, ..*self }
+        let objects = self.objects.clone().filter(|_| Archive::is_url(&path));
+        Self { path, namespace, key, objects, audit, ..*self }
     }
 
     /// Opens the archive.
     pub(crate) fn open(&self, access: AccessMode) -> Result<Archive, foldline_archive::Error> {
-        Archive::open_with(&self.path, ArchiveOptions { key: self.key.clone(), access, audit: self.audit.clone() })
+        let (key, objects, audit) = (self.key.clone(), self.objects.clone(), self.audit.clone());
+        Archive::open_with(&self.path, ArchiveOptions { key, access, objects, audit })
     }
 
     /// Opens an existing archive for writing.

@@ -515,6 +515,27 @@ pub(crate) const ARCHIVE_KEY: Setting = Setting::new(
 )
 .only_from(SettingSources::VariableOnly);
 
+pub(crate) const ARCHIVE_OBJECTS: Setting = Setting::new(
+    "archive-objects",
+    "FOLDLINE_ARCHIVE_OBJECTS",
+    Archive,
+    Url,
+    "An object store for large originals of an archive in PostgreSQL, such as s3://bucket/prefix",
+)
+.details(
+    "s3://, gs://, az:// or file:///. Keys, region and endpoint are those of the variables AWS_.., GOOGLE_.. or \
+     AZURE_... All replicas need the same store.",
+);
+
+pub(crate) const ARCHIVE_OBJECTS_ABOVE: Setting = Setting::new(
+    "archive-objects-above",
+    "FOLDLINE_ARCHIVE_OBJECTS_ABOVE",
+    Archive,
+    Bytes,
+    "Compressed size from which originals go to the object store, such as 256KB",
+)
+.default("64KB");
+
 pub(crate) const AUDIT_LOG: Setting = Setting::new(
     "audit-log",
     "FOLDLINE_AUDIT_LOG",
@@ -580,6 +601,8 @@ const OTHER_SETTINGS: &[&Setting] = &[
     &ARCHIVE,
     &ARCHIVE_KEY_FILE,
     &ARCHIVE_KEY,
+    &ARCHIVE_OBJECTS,
+    &ARCHIVE_OBJECTS_ABOVE,
     &AUDIT_LOG,
     &NAMESPACE,
 ];

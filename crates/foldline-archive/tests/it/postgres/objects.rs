@@ -1,0 +1,360 @@
+//! Large originals in object storage: the conformance suite with all packs in objects, and what happens if objects are
+//! missing, changed or not reachable.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use foldline::{Handle, OriginalStore};
+use foldline_archive::conformance::StoreFixture;
+use foldline_archive::postgres_testing::TestDatabase;
+use foldline_archive::{
+    Archive, ArchiveKey, ArchiveOptions, Error, ErrorKind, Namespace, ObjectStorage, RetentionPolicy,
+};
+use tempfile::TempDir;
+
+use super::{original, tenant, unfolds};
+
+/// A database, and a store of all packs, also the smallest.
+struct ObjectFixture {
+    database: TestDatabase,
+    folder: TempDir,
+    storage: ObjectStorage,
+}
+
+impl ObjectFixture {
+    fn new(database: TestDatabase) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = storage_in(folder.path());
+        Self { database, folder, storage }
+    }
+
+    /// Opens the archive with another object store, or none.
+    fn open_at(&self, objects: Option<ObjectStorage>) -> Archive {
+        self.database.open_with(ArchiveOptions { objects, ..ArchiveOptions::default() }).unwrap()
+    }
+
+    /// Returns the paths of all packs.
+    fn packs(&self) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.folder.path().to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let entry = entry.unwrap();
+                match entry.file_type().unwrap().is_dir() {
+                    true => folders.push(entry.path()),
+                    false if entry.file_name() == "archive" => {}
+                    false => files.push(entry.path()),
+                }
+            }
+        }
+        files
+    }
+
+    /// Returns the number of packs in rows and in objects.
+    fn places(&self) -> (usize, usize) {
+        let sql = "SET foldline.tenant = '*'; SELECT count(content), count(object) FROM foldline.pack";
+        let rows = self.database.query(sql);
+        (rows[0][0].parse().unwrap(), rows[0][1].parse().unwrap())
+    }
+}
+
+impl StoreFixture for ObjectFixture {
+    fn open_with(&self, options: ArchiveOptions) -> Result<Archive, Error> {
+        self.database.open_with(ArchiveOptions { objects: Some(self.storage.clone()), ..options })
+    }
+}
+
+fn storage_in(folder: &Path) -> ObjectStorage {
+    ObjectStorage { min_bytes: 0, ..ObjectStorage::new(format!("file://{}", folder.display())) }
+}
+
+/// Returns a store that does not answer.
+fn absent_storage() -> ObjectStorage {
+    let variables = [
+        ("AWS_ENDPOINT", "http://127.0.0.1:1"),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "hidden"),
+    ];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    ObjectStorage { min_bytes: 0, variables, ..ObjectStorage::new("s3://bucket/prefix") }
+}
+
+fn unfold_error(archive: &Archive, bytes: &[u8]) -> Error {
+    tenant(archive, "ours").unfold(Handle::for_content(bytes).as_str()).unwrap_err()
+}
+
+fn compact(archive: &Archive) {
+    archive.prune(&RetentionPolicy::default()).unwrap();
+}
+
+mod conformance {
+    use super::{ObjectFixture, TestDatabase};
+
+    foldline_archive::store_conformance!(ObjectFixture::new(database!()));
+}
+
+/// The suite on an S3-compatible server. `evals/objects/s3_server.py` starts one and sets the variable.
+mod s3_conformance {
+    use super::{ObjectFixture, ObjectStorage, TestDatabase};
+
+    /// Returns a fixture on the server for tests; ends the test if there is none.
+    macro_rules! s3_fixture {
+        () => {{
+            let Ok(endpoint) = std::env::var("TEST_S3_ENDPOINT") else {
+                println!("skipped: needs an S3-compatible server, see evals/objects/s3_server.py");
+                return;
+            };
+            let fixture = ObjectFixture::new(database!());
+            let variables = [
+                ("AWS_ENDPOINT", endpoint.as_str()),
+                ("AWS_ALLOW_HTTP", "true"),
+                ("AWS_ACCESS_KEY_ID", "id"),
+                ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ];
+            let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+            let storage = ObjectStorage { min_bytes: 0, variables, ..ObjectStorage::new("s3://foldline/tests") };
+            ObjectFixture { storage, ..fixture }
+        }};
+    }
+
+    foldline_archive::store_conformance!(s3_fixture!());
+}
+
+#[test]
+fn only_large_packs_are_objects() {
+    let fixture = ObjectFixture::new(database!());
+    let storage = ObjectStorage { min_bytes: 1_000, ..fixture.storage.clone() };
+    let archive = fixture.open_at(Some(storage));
+    let ours = tenant(&archive, "ours");
+    let large: Vec<u8> = (0..4_000_u32).flat_map(handle_text).collect();
+    ours.store(&[original(b"small")]).unwrap();
+    assert_eq!(fixture.places(), (1, 0));
+    ours.store(&[original(&large)]).unwrap();
+    assert_eq!(fixture.places(), (1, 1));
+    assert!(unfolds(&ours, b"small") && unfolds(&ours, &large));
+    let size = fs::metadata(&fixture.packs()[0]).unwrap().len();
+    let stats = ours.stats().unwrap();
+    assert_eq!(stats.object_bytes, size);
+    assert!(stats.packed_bytes > size && ours.used_bytes().unwrap() == stats.packed_bytes);
+}
+
+/// Returns text that compression leaves large.
+fn handle_text(seed: u32) -> Vec<u8> {
+    Handle::for_content(&seed.to_le_bytes()).as_str().as_bytes().to_vec()
+}
+
+/// Objects of each tenant have a prefix of their own.
+#[test]
+fn tenant_is_in_the_key() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open();
+    for name in ["ours", "theirs"] {
+        tenant(&archive, name).store(&[original(b"the same text")]).unwrap();
+    }
+    let packs = fixture.packs();
+    let folders: std::collections::BTreeSet<_> = packs.iter().map(|path| path.parent().unwrap()).collect();
+    assert_eq!((packs.len(), folders.len()), (2, 2));
+}
+
+#[test]
+fn objects_of_an_encrypted_archive_are_encrypted() {
+    let fixture = ObjectFixture::new(database!());
+    let options = ArchiveOptions { key: Some(ArchiveKey::new(&[1; 32]).unwrap()), ..ArchiveOptions::default() };
+    let archive = fixture.open_with(options).unwrap();
+    // A short text is not changed by compression.
+    tenant(&archive, "ours").store(&[original(b"the secret recipe")]).unwrap();
+    let stored = fs::read(&fixture.packs()[0]).unwrap();
+    assert!(!stored.windows(6).any(|bytes| bytes == b"secret"));
+    assert!(unfolds(&tenant(&archive, "ours"), b"the secret recipe"));
+}
+
+/// A missing object is damage, and storing its text again repairs it.
+#[test]
+fn missing_object_is_a_typed_error() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open();
+    let ours = tenant(&archive, "ours");
+    ours.store(&[original(b"lost text")]).unwrap();
+    ours.store(&[original(b"kept text")]).unwrap();
+    let lost = fixture.packs().into_iter().find(|path| fs::read(path).unwrap().windows(4).any(|it| it == b"lost"));
+    fs::remove_file(lost.unwrap()).unwrap();
+    assert_eq!(unfold_error(&archive, b"lost text").kind(), &ErrorKind::Damaged);
+    assert!(unfolds(&ours, b"kept text"));
+    let verified = archive.verify(|_| ()).unwrap();
+    assert_eq!((verified.intact, verified.damaged.len()), (1, 1));
+    assert_eq!(ours.stats().unwrap().damaged, 1);
+    assert_eq!(ours.store_durably(&[original(b"lost text")]).unwrap().added, 1);
+    assert!(unfolds(&ours, b"lost text"));
+}
+
+/// Changed bytes are never returned.
+#[test]
+fn changed_object_is_a_typed_error() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open();
+    let ours = tenant(&archive, "ours");
+    ours.store(&[original(b"a text of some length")]).unwrap();
+    let path = &fixture.packs()[0];
+    let stored = fs::read(path).unwrap();
+    for at in 0..stored.len() {
+        let mut changed = stored.clone();
+        changed[at] ^= 0x20;
+        fs::write(path, changed).unwrap();
+        match ours.unfold(Handle::for_content(b"a text of some length").as_str()) {
+            Ok(unfolded) => assert_eq!(unfolded.bytes, b"a text of some length", "byte {at}"),
+            Err(error) => assert_eq!(error.kind(), &ErrorKind::Damaged, "byte {at}"),
+        }
+        fs::write(path, &stored).unwrap();
+        archive.verify(|_| ()).unwrap();
+    }
+    assert!(unfolds(&ours, b"a text of some length"));
+}
+
+/// A replica with another object store, or none, damages nothing.
+#[test]
+fn wrong_object_store_is_no_damage() {
+    let fixture = ObjectFixture::new(database!());
+    let ours = tenant(&fixture.open(), "ours");
+    ours.store(&[original(b"text")]).unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    for objects in [Some(storage_in(empty.path())), Some(absent_storage()), None] {
+        let archive = fixture.open_at(objects.clone());
+        assert_eq!(unfold_error(&archive, b"text").kind(), &ErrorKind::Unavailable, "{objects:?}");
+        assert_eq!(archive.verify(|_| ()).unwrap_err().kind(), &ErrorKind::Unavailable, "{objects:?}");
+        assert!(!format!("{:?}", unfold_error(&archive, b"text")).contains("hidden"));
+    }
+    assert!(unfolds(&ours, b"text"));
+    assert_eq!(ours.stats().unwrap().damaged, 0);
+}
+
+/// While the object store does not answer, packs are stored in rows, within the limit; compaction moves them.
+#[test]
+fn absent_object_store_costs_no_original() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open_at(Some(absent_storage()));
+    let ours = tenant(&archive, "ours");
+    let begin = Instant::now();
+    for text in [b"one", b"two"] {
+        ours.store(&[original(text)]).unwrap();
+        assert!(unfolds(&ours, text));
+    }
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+    let outage = archive.health().outage.unwrap();
+    assert!(outage.contains("s3://bucket/prefix") && !outage.contains("hidden"), "{outage}");
+    assert_eq!(archive.ping().unwrap_err().kind(), &ErrorKind::Unavailable);
+    assert_eq!(fixture.places(), (2, 0));
+
+    let archive = fixture.open();
+    compact(&archive);
+    assert_eq!((fixture.places().0, fixture.packs().len()), (0, fixture.places().1));
+    assert!(unfolds(&tenant(&archive, "ours"), b"one") && unfolds(&tenant(&archive, "ours"), b"two"));
+    assert!(archive.ping().is_ok() && archive.health().outage.is_none());
+}
+
+/// Objects that no row names are deleted when they are older than a transaction can be.
+#[test]
+fn old_orphans_are_deleted() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open();
+    let ours = tenant(&archive, "ours");
+    ours.store(&[original(b"text")]).unwrap();
+    let kept = fixture.packs().remove(0);
+    let two_days_ago = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+    let add = |name: &str, at: SystemTime| {
+        let path = kept.with_file_name(name);
+        fs::write(&path, b"orphan").unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(at).unwrap();
+        path
+    };
+    let (old, new) = (add("old", two_days_ago), add("new", SystemTime::now()));
+    File::options().write(true).open(&kept).unwrap().set_modified(two_days_ago).unwrap();
+    compact(&archive);
+    assert_eq!((old.exists(), new.exists(), kept.exists()), (false, true, true));
+    assert!(unfolds(&ours, b"text"));
+}
+
+/// Storing what is stored already, or was stored by another replica meanwhile, leaves no object.
+#[test]
+fn storing_again_leaves_no_object() {
+    let fixture = ObjectFixture::new(database!());
+    let ours = tenant(&fixture.open(), "ours");
+    for _ in 0..3 {
+        ours.store(&[original(b"one"), original(b"two")]).unwrap();
+    }
+    assert_eq!(fixture.packs().len(), 1);
+}
+
+/// No text of a deleted or expired original remains in an object.
+#[test]
+fn deletion_deletes_objects() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open();
+    let ours = tenant(&archive, "ours");
+    ours.store(&[original(b"kept text"), original(b"deleted text")]).unwrap();
+    ours.delete_original(Handle::for_content(b"deleted text")).unwrap();
+    let packs = fixture.packs();
+    assert_eq!(packs.len(), 1);
+    assert!(!fs::read(&packs[0]).unwrap().windows(7).any(|it| it == b"deleted"));
+    assert!(unfolds(&ours, b"kept text"));
+    fixture.database.query("SET foldline.tenant = '*'; UPDATE foldline.original SET carried_at = 1");
+    let policy = RetentionPolicy { max_age: Some(Duration::ZERO), ..RetentionPolicy::default() };
+    ours.set_hold(None, "case 7").unwrap();
+    assert_eq!(archive.prune(&policy).unwrap().originals, 0);
+    assert_eq!(fixture.packs().len(), 1, "under legal hold");
+    ours.release_hold(None).unwrap();
+    assert_eq!(archive.prune(&policy).unwrap().originals, 1);
+    assert_eq!(fixture.packs().len(), 0);
+}
+
+/// A replica reads while another one moves originals to other objects.
+#[test]
+fn moved_originals_stay_readable() {
+    let fixture = ObjectFixture::new(database!());
+    let (writer, reader) = (tenant(&fixture.open(), "ours"), tenant(&fixture.open(), "ours"));
+    let texts: Vec<Vec<u8>> = (0..40_u32).map(|at| at.to_le_bytes().to_vec()).collect();
+    let kept = b"in the same pack";
+    let originals: Vec<_> = texts.iter().map(|text| original(text)).chain([original(kept)]).collect();
+    writer.store(&originals).unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                assert!(unfolds(&reader, kept));
+            }
+        });
+        for text in &texts {
+            writer.delete_original(Handle::for_content(text)).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(writer.stats().unwrap().damaged, 0);
+}
+
+#[test]
+fn file_migrates_into_objects() {
+    let fixture = ObjectFixture::new(database!());
+    let folder = tempfile::tempdir().unwrap();
+    let file = Archive::open(folder.path().join("archive.db")).unwrap();
+    let from = file.tenant(&Namespace::local());
+    let texts: Vec<Vec<u8>> = (0..60_u32).map(|at| at.to_le_bytes().repeat(700)).collect();
+    from.store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+    let target = fixture.open();
+    let report = file.migrate_to(&target, |_| ()).unwrap();
+    assert_eq!((report.added, report.failed.len(), fixture.places().0), (60, 0, 0));
+    assert!(texts.iter().all(|text| unfolds(&target.tenant(&Namespace::local()), text)));
+}
+
+#[test]
+fn invalid_object_stores_are_refused() {
+    let fixture = ObjectFixture::new(database!());
+    for url in ["ftp://host/prefix", "bucket", "file://relative/path", "s3://"] {
+        let options = ArchiveOptions { objects: Some(ObjectStorage::new(url)), ..ArchiveOptions::default() };
+        let error = fixture.database.open_with(options.clone()).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::InvalidInput, "{url}: {error}");
+        let error = Archive::open_with(fixture.folder.path().join("archive.db"), options).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::InvalidInput, "an archive in a file: {error}");
+    }
+}
