@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::audit::{AuditAction, AuditEntry, AuditLog, append_audit};
 use crate::encryption::{ArchiveCipher, ArchiveKey};
 use crate::error::{Error, ErrorKind};
+use crate::location::{self, url_scheme};
 use crate::namespace::Namespace;
 use crate::object_storage::ObjectStorage;
 use crate::sqlite::SqliteStore;
@@ -130,11 +131,7 @@ impl Archive {
     /// Returns the name of an archive for messages, without opening it: its path, or its URL without credentials and
     /// options.
     pub fn describe(path: impl AsRef<Path>) -> String {
-        let path = path.as_ref();
-        let Some((scheme, url)) = url_scheme(path) else { return path.display().to_string() };
-        let rest = url.get(scheme.len() + 3..).unwrap_or_default();
-        let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
-        format!("{scheme}://{}", rest.split_once('?').map_or(rest, |(rest, _)| rest))
+        location::describe(path.as_ref())
     }
 
     /// Waits, for at most a few seconds, for an answer of the archive's database. A file needs none.
@@ -202,35 +199,10 @@ impl Archive {
     }
 }
 
-/// Returns the scheme of a URL, and the URL. Without this check it would become a folder that is named like its scheme.
-fn url_scheme(path: &Path) -> Option<(&str, &str)> {
-    let url = path.to_str()?;
-    let (scheme, _) = url.split_once("://")?;
-    let is_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-    (!scheme.is_empty() && scheme.chars().all(is_scheme)).then_some((scheme, url))
-}
-
 fn unsupported_scheme(scheme: &str) -> Error {
     let supported = match cfg!(feature = "postgres") {
         true => "an archive is the path of a file, or a URL that begins with postgres://",
         false => "an archive is the path of a file (this build has no support for postgres://)",
     };
     Error::new(ErrorKind::InvalidInput, format!("archives at {scheme}:// are not supported; {supported}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptions_have_no_credentials() {
-        for (path, shown) in [
-            ("postgres://user:secret@a:5432,b/db?sslmode=require", "postgres://a:5432,b/db"),
-            ("postgres://user:se/c?r@t@host/db", "postgres://host/db"),
-            ("postgres://host/db?password=secret", "postgres://host/db"),
-            ("a/folder/archive.db", "a/folder/archive.db"),
-        ] {
-            assert_eq!(Archive::describe(path), shown);
-        }
-    }
 }

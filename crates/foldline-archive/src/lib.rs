@@ -17,6 +17,7 @@ pub mod conformance;
 mod encryption;
 mod error;
 mod handle_prefix;
+mod location;
 mod namespace;
 mod object_storage;
 mod originals;

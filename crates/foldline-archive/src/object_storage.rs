@@ -1,6 +1,9 @@
 //! The setting of an object store: where it is, and which packs go to it.
 
 use std::fmt;
+use std::path::Path;
+
+use crate::location;
 
 /// An object store for the large packs of an archive in PostgreSQL (cargo feature `objects`).
 #[derive(Clone)]
@@ -26,7 +29,7 @@ impl ObjectStorage {
 
     /// Returns the name of the store for messages: its URL without credentials and options.
     pub fn location(&self) -> String {
-        crate::archive::Archive::describe(&self.url)
+        location::describe(Path::new(&self.url))
     }
 }
 

@@ -18,9 +18,8 @@ use crate::postgres::connection::{self, DatabaseHistory};
 use crate::postgres::error::is_transient;
 use crate::postgres::objects::PackObjects;
 use crate::postgres::outage::OutageGuard;
-use crate::postgres::pack_objects::ObjectName;
 use crate::postgres::pipeline::{BoundStatement, run_pipeline};
-use crate::postgres::rows::TenantKey;
+use crate::postgres::rows::{ObjectName, TenantKey};
 use crate::postgres::schema;
 use crate::postgres::wait::wait_until;
 use crate::store::ArchiveScope;
@@ -35,14 +34,14 @@ pub(crate) enum WaitLimit {
     Request,
     /// For maintenance.
     Maintenance,
-    /// For the rest of a work that a request waits for.
-    Until(Instant),
+    /// For the steps of a request that find rows by their keys, until a time.
+    Lookup(Instant),
 }
 
 impl WaitLimit {
-    /// Returns a limit for all steps of a request together.
-    pub(crate) fn for_request() -> Self {
-        WaitLimit::Until(Instant::now() + WaitLimit::Request.duration())
+    /// Returns a limit for all lookups of a request together.
+    pub(crate) fn for_lookups() -> Self {
+        WaitLimit::Lookup(Instant::now() + WaitLimit::Request.duration())
     }
 
     pub(crate) fn duration(self) -> Duration {
@@ -50,7 +49,7 @@ impl WaitLimit {
             WaitLimit::Request => Duration::from_secs(3),
             WaitLimit::Maintenance => Duration::from_secs(600),
             // A timeout of 0 would be none.
-            WaitLimit::Until(end) => end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
+            WaitLimit::Lookup(end) => end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
         }
     }
 }
@@ -285,6 +284,30 @@ impl Database {
         Ok(done)
     }
 
+    /// Deletes the objects of packs whose rows were deleted.
+    pub(crate) fn delete_objects(&self, names: &[ObjectName]) -> Result<(), Error> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let objects = self.objects().ok_or_else(|| self.no_objects_error())?;
+        let deadline = Instant::now() + WaitLimit::Maintenance.duration();
+        objects.delete(&self.identity()?, names, deadline).map_err(|error| {
+            let message = format!(
+                "the rows were deleted, but their objects were not: {error}; `foldline archive prune` deletes them a day later"
+            );
+            Error::new(error.kind().clone(), message)
+        })
+    }
+
+    /// Returns the error of a database whose object store is not set.
+    pub(crate) fn no_objects_error(&self) -> Error {
+        let message = format!(
+            "{} has originals in an object store, which is not set; set it with --archive-objects",
+            self.location()
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
     /// Runs an exchange with the server on a connection of the pool, and again after a deadlock. After another failure the
     /// connection is closed: its state is unknown, and its server may have become a standby.
     fn with_client<T>(
@@ -349,7 +372,13 @@ impl Database {
                 RowScope::Tenant(tenant) => tenant.to_string(),
             },
         );
-        format!("BEGIN {access}; SET LOCAL statement_timeout = {timeout}; SET LOCAL foldline.tenant = '{tenant}'")
+        // Lookups use the indexes of keys, whatever statistics there are: they may be of a time when tables were small, and
+        // row-level security makes the server expect fewer rows than there are. So one plan serves all values.
+        let plan = match limit {
+            WaitLimit::Lookup(_) => "; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan",
+            WaitLimit::Request | WaitLimit::Maintenance => "",
+        };
+        format!("BEGIN {access}; SET LOCAL statement_timeout = {timeout}; SET LOCAL foldline.tenant = '{tenant}'{plan}")
     }
 
     /// Removes the conditions on the tenant from all statements.
@@ -374,8 +403,8 @@ impl Database {
 
     #[cfg(not(feature = "testing"))]
     #[expect(clippy::unused_self, reason = "a test replaces conditions")]
-    fn checked_sql<'s>(&self, sql: &'s str) -> &'s str {
-        sql
+    fn checked_sql<'s>(&self, sql: &'s str) -> std::borrow::Cow<'s, str> {
+        sql.into()
     }
 
     fn timeout_error(&self) -> Error {

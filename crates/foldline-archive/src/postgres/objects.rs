@@ -23,8 +23,7 @@ use crate::error::{Error, ErrorKind};
 use crate::object_storage::ObjectStorage;
 use crate::postgres::object_client::create_client;
 use crate::postgres::outage::OutageGuard;
-use crate::postgres::pack_objects::ObjectName;
-use crate::postgres::rows::TenantKey;
+use crate::postgres::rows::{ObjectName, TenantKey};
 use crate::postgres::wait::wait_until;
 
 /// Objects that are read, written or deleted at the same time.

@@ -8,8 +8,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{Error, ErrorKind};
 use crate::object_storage::ObjectStorage;
-use crate::postgres::pack_objects::ObjectName;
-use crate::postgres::rows::TenantKey;
+use crate::postgres::rows::{ObjectName, TenantKey};
 
 /// The objects of an archive's packs, of which this build has none.
 #[derive(Debug)]

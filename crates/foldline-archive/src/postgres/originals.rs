@@ -1,9 +1,10 @@
 //! Originals in PostgreSQL.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
+use foldline::Handle;
 use tokio_postgres::Row;
 
 use crate::clock;
@@ -11,22 +12,23 @@ use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::originals::write::TOUCH_INTERVAL;
 use crate::postgres::database::{Database, Parameters, RowScope, WaitLimit};
-use crate::postgres::pack_objects::{ObjectName, PackPlace};
+use crate::postgres::pack_objects::PackPlace;
 use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{
-    ENSURE_NAMESPACE, ENSURE_SESSIONS, ORIGINAL_COLUMNS, ORIGINAL_TABLES, SessionColumns, TenantKey, read_original,
-    to_sql_int, to_sql_text,
+    ENSURE_NAMESPACE, ENSURE_SESSIONS, ORIGINAL_COLUMNS, ORIGINAL_TABLES, ObjectName, SessionColumns, TenantKey,
+    read_original, to_sql_int, to_sql_text,
 };
 use crate::postgres::store::PostgresStore;
 use crate::store::{
-    ArchiveScope, InsertOutcome, KnownOriginal, NewPack, NewRow, OriginalRows, OriginalSelection, OriginalState,
-    OriginalVisitor, StoredPack,
+    ArchiveScope, InsertOutcome, KeyRange, KnownOriginal, NewPack, NewRow, OriginalRows, OriginalSelection,
+    OriginalState, OriginalVisitor, StoredPack,
 };
 
 /// Number of keys from which it is cheaper to query which are stored than to send all of them.
 const MIN_KNOWN_KEYS: usize = 32;
 
-/// Stores originals, and the packs that have a new one, and returns the handles that are new. Rows are locked in the
+/// Stores originals, and the packs that have a new one, and returns the handles that were written, and whether they are
+/// new. Rows are locked in the
 /// order of their handles, so that two replicas cannot wait for each other.
 const INSERT_ORIGINALS: &str = "
     WITH given AS (
@@ -61,7 +63,11 @@ const INSERT_ORIGINALS: &str = "
     ), queued AS (
         INSERT INTO foldline.unindexed (tenant, pack) SELECT $1, id FROM packed WHERE $18
     )
-    SELECT s.handle FROM stored AS s WHERE s.pack IN (SELECT id FROM new_pack)";
+    SELECT s.handle, s.pack IN (SELECT id FROM new_pack) FROM stored AS s";
+
+/// The pack of an original `o`. The limit keeps the server from reading all packs of the tenant and joining them.
+const SELECT_PACK: &str = "SELECT p.length, p.content, p.object FROM foldline.pack AS p
+    WHERE p.tenant = o.tenant AND p.id = o.pack LIMIT 1";
 
 /// Hashes of stored originals.
 const SELECT_KNOWN: &str = "SELECT o.handle, o.hash, o.state, o.carried_at FROM foldline.original AS o
@@ -75,7 +81,8 @@ impl OriginalRows for PostgresStore {
         }
         let tenant = TenantKey::new(namespace);
         let database = self.database();
-        let rows = database.query(RowScope::Tenant(tenant), WaitLimit::Request, SELECT_KNOWN, &[&tenant, &keys])?;
+        let rows =
+            database.query(RowScope::Tenant(tenant), WaitLimit::for_lookups(), SELECT_KNOWN, &[&tenant, &keys])?;
         rows.iter().map(read_known).collect()
     }
 
@@ -98,6 +105,12 @@ impl OriginalRows for PostgresStore {
         visit: &mut OriginalVisitor<'_>,
     ) -> Result<(), Error> {
         match selection {
+            // A whole handle is in one partition.
+            OriginalSelection::Keys(range, _) if self.is_whole_handle(range) => {
+                let tenant = scope.namespace().map(TenantKey::new);
+                let condition = "o.tenant = $1 AND o.handle = $2";
+                self.read_at_once(scope, condition, &[&tenant, &range.from], visit).map(drop)
+            }
             OriginalSelection::Keys(range, limit) => {
                 let condition = "o.tenant = $1 AND o.handle >= $2 AND o.handle < $3
                      ORDER BY o.state = 1, o.handle LIMIT $4";
@@ -132,6 +145,11 @@ impl OriginalRows for PostgresStore {
 }
 
 impl PostgresStore {
+    /// Returns true if a range has the key of one handle. In an encrypted archive a range is that of a prefix.
+    fn is_whole_handle(&self, range: &KeyRange) -> bool {
+        self.database().cipher().is_plaintext() && range.from.len() == Handle::LENGTH
+    }
+
     /// Visits few originals, which are read with their packs in one round trip, and then their objects at once.
     fn read_at_once(
         &self,
@@ -142,9 +160,9 @@ impl PostgresStore {
     ) -> Result<ControlFlow<()>, Error> {
         let sql = format!(
             "SELECT {ORIGINAL_COLUMNS}, p.length, p.content, p.object FROM {ORIGINAL_TABLES}
-             LEFT JOIN foldline.pack AS p ON p.tenant = o.tenant AND p.id = o.pack WHERE {condition}"
+             LEFT JOIN LATERAL ({SELECT_PACK}) AS p ON true WHERE {condition}"
         );
-        let limit = WaitLimit::for_request();
+        let limit = WaitLimit::for_lookups();
         let mut rows = self.database().query(scope.into(), limit, &sql, parameters)?;
         let mut objects = self.read_objects_of(&rows, limit)?;
         if objects.values().any(Option::is_none) {
@@ -239,7 +257,7 @@ fn insert_packs(
     namespace: &Namespace,
     mut packs: Vec<NewPack>,
 ) -> Result<Vec<InsertOutcome>, Error> {
-    let (tenant, limit) = (TenantKey::new(namespace), WaitLimit::for_request());
+    let (tenant, limit) = (TenantKey::new(namespace), WaitLimit::for_lookups());
     let contents = packs.iter_mut().map(|pack| std::mem::take(&mut pack.content).into()).collect();
     let places = database.place_packs(tenant, contents, limit)?;
     let numbered =
@@ -297,18 +315,24 @@ fn insert_packs(
                     &object_bytes,
                 ],
             ),
-            (SELECT_KNOWN, &[&tenant, &handles]),
         ],
     )?;
-    let added: HashSet<&str> = results[2].iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-    let known = results[3].iter().map(read_known).collect::<Result<Vec<_>, _>>()?;
+    let written: HashMap<&str, bool> =
+        results[2].iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect::<Result<_, Error>>()?;
+    // What was not written is stored already, or belongs to another text.
+    let others: Vec<&str> = handles.iter().filter(|handle| !written.contains_key(**handle)).copied().collect();
+    let known = match others.is_empty() {
+        true => Vec::new(),
+        false => database.query(RowScope::Tenant(tenant), limit, SELECT_KNOWN, &[&tenant, &others])?,
+    };
+    let known = known.iter().map(read_known).collect::<Result<Vec<_>, _>>()?;
     let known: HashMap<&str, [u8; 32]> = known.iter().map(|known| (known.key.as_str(), known.hash)).collect();
-    let outcome = |row: &&NewRow| match known.get(row.handle.key.as_str()) {
-        _ if added.contains(row.handle.key.as_str()) => InsertOutcome::Added,
-        Some(hash) if *hash != row.hash => InsertOutcome::HandleTaken,
+    let outcome = |row: &&NewRow| match (written.get(row.handle.key.as_str()), known.get(row.handle.key.as_str())) {
+        (Some(true), _) => InsertOutcome::Added,
+        (None, Some(hash)) if *hash != row.hash => InsertOutcome::HandleTaken,
         _ => InsertOutcome::Existing,
     };
-    let is_used = |pack: &NewPack| pack.originals.iter().any(|row| added.contains(row.handle.key.as_str()));
+    let is_used = |pack: &NewPack| pack.originals.iter().any(|row| written.get(row.handle.key.as_str()) == Some(&true));
     let unused = packs.iter().zip(&places).filter(|(pack, _)| !is_used(pack));
     database.discard_objects(unused.map(|(_, place)| place));
     Ok(rows.iter().map(outcome).collect())

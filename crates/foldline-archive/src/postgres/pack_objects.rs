@@ -8,19 +8,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::postgres::database::{Database, RowScope, WaitLimit};
-use crate::postgres::rows::{TenantKey, to_sql_int};
+use crate::postgres::rows::{ObjectName, TenantKey, to_sql_int};
 
 /// Packs that are moved into objects in one transaction.
 const MOVED_PACKS: i64 = 16;
-
-/// A pack in the object store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ObjectName {
-    pub(crate) tenant: TenantKey,
-    pub(crate) name: String,
-}
 
 /// The place of a pack.
 #[derive(Clone, Debug)]
@@ -107,21 +100,6 @@ impl Database {
         }
     }
 
-    /// Deletes the objects of packs whose rows were deleted.
-    pub(crate) fn delete_objects(&self, names: &[ObjectName]) -> Result<(), Error> {
-        if names.is_empty() {
-            return Ok(());
-        }
-        let objects = self.objects().ok_or_else(|| self.no_objects_error())?;
-        let deadline = Instant::now() + WaitLimit::Maintenance.duration();
-        objects.delete(&self.identity()?, names, deadline).map_err(|error| {
-            let message = format!(
-                "the rows were deleted, but their objects were not: {error}; `foldline archive prune` deletes them a day later"
-            );
-            Error::new(error.kind().clone(), message)
-        })
-    }
-
     /// Moves packs that are large enough out of their rows.
     pub(crate) fn move_packs_to_objects(&self, scope: RowScope) -> Result<(), Error> {
         let Some(objects) = self.objects() else { return Ok(()) };
@@ -174,13 +152,5 @@ impl Database {
             let read = |row: &tokio_postgres::Row| Ok(ObjectName { tenant: row.try_get(0)?, name: row.try_get(1)? });
             objects.delete(&archive, &rows.iter().map(read).collect::<Result<Vec<_>, Error>>()?, deadline)
         })
-    }
-
-    fn no_objects_error(&self) -> Error {
-        let message = format!(
-            "{} has originals in an object store, which is not set; set it with --archive-objects",
-            self.location()
-        );
-        Error::new(ErrorKind::Unavailable, message)
     }
 }

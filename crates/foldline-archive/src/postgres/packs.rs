@@ -4,8 +4,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::postgres::database::{TransactionSteps, WaitLimit};
-use crate::postgres::pack_objects::ObjectName;
-use crate::postgres::rows::TenantKey;
+use crate::postgres::rows::{ObjectName, TenantKey};
 use crate::store::StoredPack;
 
 /// A pack that was read.

@@ -8,9 +8,10 @@ use crate::namespace::Namespace;
 use crate::originals::pack::{OriginalDescription, PackBuilder, PackSlot};
 use crate::originals::reader::{LastPack, open_original};
 use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
-use crate::postgres::pack_objects::ObjectName;
 use crate::postgres::packs::read_pack;
-use crate::postgres::rows::{LocatedOriginal, ORIGINAL_COLUMNS, ORIGINAL_TABLES, TenantKey, read_original, to_sql_int};
+use crate::postgres::rows::{
+    LocatedOriginal, ORIGINAL_COLUMNS, ORIGINAL_TABLES, ObjectName, TenantKey, read_original, to_sql_int,
+};
 
 /// Packs with fewer bytes, before compression, are merged.
 const SMALL_PACK_BYTES: i64 = 32 * 1024;

@@ -78,15 +78,23 @@ impl<'a> FromSql<'a> for TenantKey {
     accepts!(UUID);
 }
 
-/// Columns of an original, for [`read_original`].
+/// A pack in the object store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectName {
+    pub(crate) tenant: TenantKey,
+    pub(crate) name: String,
+}
+
+/// Columns of an original, for [`read_original`]. The session is a subquery: a join would be planned as a scan of all
+/// sessions of the tenant, because row-level security makes the server expect few.
 pub(crate) const ORIGINAL_COLUMNS: &str = "o.id, o.handle, o.sealed_handle, o.hash, o.state, o.pack, o.start, \
-     o.description_len, o.length, o.tokens, o.message, o.session, s.sealed_name, o.kept_at, o.carried_at, \
+     o.description_len, o.length, o.tokens, o.message, o.session, \
+     (SELECT s.sealed_name FROM foldline.session AS s WHERE s.tenant = o.tenant AND s.name = o.session), o.kept_at, o.carried_at, \
      o.expired_at, n.name, o.tenant";
 
 /// Tables of [`ORIGINAL_COLUMNS`].
 pub(crate) const ORIGINAL_TABLES: &str = "foldline.original AS o \
-     JOIN foldline.namespace AS n ON n.tenant = o.tenant \
-     LEFT JOIN foldline.session AS s ON s.tenant = o.tenant AND s.name = o.session";
+     JOIN foldline.namespace AS n ON n.tenant = o.tenant";
 
 /// An original, its namespace and the id of its pack.
 #[derive(Debug)]

@@ -99,7 +99,7 @@ impl ArchiveStore for PostgresStore {
     }
 
     fn ping(&self) -> Result<(), Error> {
-        let limit = WaitLimit::for_request();
+        let limit = WaitLimit::for_lookups();
         self.database.query(RowScope::Everything, limit, "SELECT 1", &[])?;
         match self.database.objects() {
             Some(objects) => objects.ping(&self.database.identity()?, Instant::now() + limit.duration()),
