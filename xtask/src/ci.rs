@@ -98,7 +98,8 @@ fn run_tests(_: &[String]) -> Result<()> {
     cargo.args(["--features", RELEASE_FEATURES]).env("PROPTEST_RNG_SEED", "20261115");
     #[cfg(unix)]
     let _server = {
-        let server = postgres::PrivateServer::start().context("the PostgreSQL server did not start")?;
+        let server = postgres::PrivateServer::start(postgres::Durability::Memory)
+            .context("the PostgreSQL server did not start")?;
         match &server {
             Some(server) => drop(cargo.env(postgres::SERVER_VARIABLE, server.url())),
             None => print_line("PostgreSQL is not installed and cannot be installed here: its tests are skipped"),

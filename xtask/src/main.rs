@@ -66,7 +66,7 @@ const TASKS: &[RepoTask] = &[
     #[cfg(unix)]
     RepoTask {
         name: "postgres",
-        about: "runs a command with a private PostgreSQL server: cargo xtask postgres COMMAND",
+        about: "runs a command with a private PostgreSQL server: cargo xtask postgres [--durable] COMMAND",
         run: postgres::run,
     },
     RepoTask { name: "reference", about: "writes the generated pages of docs/reference", run: reference::run },

@@ -1,7 +1,8 @@
 //! `cargo xtask postgres COMMAND`: runs a command with a private PostgreSQL server.
 //!
 //! The server has its data in a temporary folder, listens on a free port of the loopback interface, and ends with the
-//! command. `TEST_POSTGRES_URL` is the URL of its administrator.
+//! command. `TEST_POSTGRES_URL` is the URL of its administrator. With `--durable` before the command, a commit waits for
+//! the disk, which measurements need and tests do not.
 
 use std::fs;
 use std::net::TcpListener;
@@ -18,8 +19,13 @@ pub(crate) const SERVER_VARIABLE: &str = "TEST_POSTGRES_URL";
 
 /// Starts a server, runs the command and stops the server.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let [program, rest @ ..] = arguments else { bail!("usage: cargo xtask postgres COMMAND ..") };
-    let server = PrivateServer::start()?.context("PostgreSQL is not installed (Debian: apt-get install postgresql)")?;
+    let (durability, command) = match arguments {
+        [flag, command @ ..] if flag == "--durable" => (Durability::Disk, command),
+        command => (Durability::Memory, command),
+    };
+    let [program, rest @ ..] = command else { bail!("usage: cargo xtask postgres [--durable] COMMAND ..") };
+    let server = PrivateServer::start(durability)?
+        .context("PostgreSQL is not installed (Debian: apt-get install postgresql)")?;
     let mut command = Command::new(program);
     remove_package_variables(&mut command);
     let status = command.args(rest).env(SERVER_VARIABLE, server.url()).status();
@@ -27,6 +33,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("`{}` failed", arguments.join(" "));
     }
     Ok(())
+}
+
+/// Where a commit is when the server confirms it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// On the disk.
+    Disk,
+    /// In memory of the system: the machine does not lose power during a test.
+    Memory,
 }
 
 /// A server with its data in a temporary folder. Dropping it stops the server and removes the folder.
@@ -39,7 +54,7 @@ pub(crate) struct PrivateServer {
 
 impl PrivateServer {
     /// Starts a server; `None` if PostgreSQL is not installed and cannot be installed.
-    pub(crate) fn start() -> Result<Option<Self>> {
+    pub(crate) fn start(durability: Durability) -> Result<Option<Self>> {
         let Some(programs) = find_programs().or_else(install_package) else { return Ok(None) };
         let folder = std::env::temp_dir().join(format!("foldline-postgres-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
@@ -49,9 +64,9 @@ impl PrivateServer {
             std::os::unix::fs::chown(&server.folder, Some(user), Some(group))?;
         }
         server.run("initdb", &["--auth=trust", "--username=admin", "--no-sync", "--encoding=UTF8", "--locale=C"])?;
-        // Without fsync: the machine does not lose power during a test.
+        let fsync = if durability == Durability::Disk { "on" } else { "off" };
         let options = format!(
-            "-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c fsync=off \
+            "-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c fsync={fsync} \
              -c max_connections=300"
         );
         let log = server.folder.join("log");

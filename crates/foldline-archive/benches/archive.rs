@@ -6,14 +6,16 @@
 //! conversations of a corpus and prints their size on disk. Without an argument all three run.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing bench stops, and it prints")]
 
+mod support;
+
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use foldline::{Handle, Original};
 use foldline_archive::{Archive, Namespace, TenantArchive};
 use rusqlite::Connection;
+
+use support::{RunTimer, SeededRng, corpus_texts, original, quantile, random_text, sample_lines};
 
 fn main() {
     let names: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -36,55 +38,6 @@ fn folder() -> tempfile::TempDir {
 
 fn local_tenant(folder: &tempfile::TempDir) -> TenantArchive {
     Archive::open(folder.path().join("archive.db")).unwrap().tenant(&Namespace::local())
-}
-
-fn original(text: &[u8]) -> Original<'_> {
-    Original {
-        handle: Handle::for_content(text),
-        bytes: text,
-        tool: Some("bash"),
-        arguments: None,
-        message: 0,
-        tokens: 0,
-    }
-}
-
-/// A generator of reproducible numbers.
-struct SeededRng(u64);
-
-impl SeededRng {
-    fn next_below(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % below
-    }
-}
-
-/// Elapsed time without the time in which this thread was ready to run but waited for a processor.
-struct RunTimer {
-    started: Instant,
-    queued: Duration,
-}
-
-impl RunTimer {
-    fn start() -> Self {
-        Self { queued: Self::queued_time(), started: Instant::now() }
-    }
-
-    fn elapsed(&self) -> Duration {
-        let passed = self.started.elapsed();
-        passed.saturating_sub(Self::queued_time() - self.queued)
-    }
-
-    /// Returns the time this thread has waited for a processor; zero except on Linux.
-    fn queued_time() -> Duration {
-        let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-        Duration::from_nanos(schedstat.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0))
-    }
-}
-
-fn quantile(times: &mut [Duration], share: f64) -> Duration {
-    times.sort();
-    times[((times.len() - 1) as f64 * share) as usize]
 }
 
 fn bench_store() {
@@ -225,60 +178,4 @@ fn bench_size() {
         Archive::open(folder.path().join("archive.db")).unwrap().prune(&Default::default()).unwrap();
         report("pruned");
     }
-}
-
-/// Returns a text of about this length, made of randomly chosen lines.
-fn random_text(lines: &[String], rng: &mut SeededRng, length: usize) -> String {
-    let mut text = String::with_capacity(length + 200);
-    while text.len() < length {
-        text.push_str(&lines[rng.next_below(lines.len())]);
-        text.push('\n');
-    }
-    text.truncate(text.floor_char_boundary(length));
-    text
-}
-
-/// Returns lines of recorded tool outputs, or generated ones if there is no corpus.
-fn sample_lines() -> Vec<String> {
-    if let Some(conversations) = corpus_texts() {
-        let lines = conversations.iter().flatten().flat_map(|text| text.lines()).filter(|line| line.len() > 8);
-        return lines.step_by(7).map(str::to_owned).collect();
-    }
-    let mut rng = SeededRng(3);
-    let syllables = ["ka", "to", "mi", "ren", "sol", "vex", "dar", "lu", "pho", "qui", "zan", "bre", "sti", "nor"];
-    let mut word =
-        || (0..1 + rng.next_below(4)).map(|at| syllables[(at * 7 + rng.next_below(14)) % 14]).collect::<String>();
-    (0..200_000).map(|_| (0..8).map(|_| word()).collect::<Vec<_>>().join(" ")).collect()
-}
-
-/// Returns the foldable texts of an agent's conversations: tool outputs, prose and arguments of the model.
-fn corpus_texts() -> Option<Vec<Vec<String>>> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
-    let corpus = std::env::var_os("FOLDLINE_CORPUS").map_or(default, PathBuf::from).join("dev.jsonl.zst");
-    let Ok(file) = std::fs::File::open(&corpus) else {
-        println!("        no corpus at {}: skipped, or run with generated text", corpus.display());
-        return None;
-    };
-    let records = BufReader::new(zstd::stream::read::Decoder::new(file).unwrap());
-    let mut conversations = Vec::new();
-    for line in records.lines() {
-        let record: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
-        let mut texts = Vec::new();
-        for message in record["messages"].as_array().unwrap() {
-            if !matches!(message["role"].as_str(), Some("assistant" | "tool")) {
-                continue;
-            }
-            let calls = message["tool_calls"].as_array().into_iter().flatten();
-            texts.extend(calls.filter_map(|call| call["function"]["arguments"].as_str()).map(str::to_owned));
-            texts.extend(
-                [&message["content"], &message["reasoning_content"]]
-                    .iter()
-                    .filter_map(|field| Some(field.as_str()?.to_owned())),
-            );
-        }
-        // Shorter texts are not worth a marker.
-        texts.retain(|text| text.len() >= 256);
-        conversations.push(texts);
-    }
-    Some(conversations)
 }
