@@ -67,6 +67,13 @@ impl BareTable {
         Self { runtime, client, insert }
     }
 
+    /// Waits for an answer of the server and returns the time.
+    fn ping(&self) -> Duration {
+        let timer = RunTimer::start();
+        self.runtime.block_on(self.client.execute("SELECT 1", &[])).unwrap();
+        timer.elapsed()
+    }
+
     /// Commits texts and returns the time.
     fn commit(&self, texts: &[String]) -> Duration {
         let bytes: Vec<&[u8]> = texts.iter().map(String::as_bytes).collect();
@@ -138,16 +145,20 @@ fn bench_unfold(database: &TestDatabase) {
     let size = database.query("SELECT pg_size_pretty(pg_database_size(current_database()))");
     println!("unfold  {} MB of text, database of {}", bytes / 1_000_000, size[0][0]);
     database.query("ANALYZE foldline.original; ANALYZE foldline.pack");
+    let bare = BareTable::create(&database.url(), "bare", "EXTERNAL");
     for round in ["first", "second", "third"] {
-        let mut times = Vec::new();
+        let (mut times, mut bare_times) = (Vec::new(), Vec::new());
         for _ in 0..20_000 {
             let handle = handles[rng.next_below(handles.len())];
             let timer = RunTimer::start();
             let unfolded = tenant.unfold(handle.as_str()).unwrap();
             times.push(timer.elapsed());
             assert_eq!(unfolded.info.handle, handle);
+            bare_times.push(bare.ping());
         }
-        let [half, most, nearly_all] = [0.5, 0.99, 0.999].map(|share| quantile(&mut times, share));
-        println!("unfold  {round} p50 {half:.2?}   p99 {most:.2?}   p99.9 {nearly_all:.2?}");
+        for (what, times) in [("unfold", &mut times), ("SELECT 1", &mut bare_times)] {
+            let [half, most, nearly_all] = [0.5, 0.99, 0.999].map(|share| quantile(times, share));
+            println!("unfold  {round} {what:<8} p50 {half:.2?}   p99 {most:.2?}   p99.9 {nearly_all:.2?}");
+        }
     }
 }
