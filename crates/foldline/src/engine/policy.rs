@@ -82,7 +82,7 @@ impl Policy {
             target_ratio: 0.55,
             keep_file_calls: 7,
             keep_other_calls: 1,
-            keep_share: 0.45,
+            keep_share: 0.3,
             remaining_ratio: 0.9,
             min_gain_ratio: 1.8,
             space_value: 6.95,
@@ -98,7 +98,7 @@ impl Policy {
             target_ratio: 0.35,
             keep_file_calls: 6,
             keep_other_calls: 1,
-            keep_share: 0.3,
+            keep_share: 0.2,
             space_value: 16.0,
             ..Self::balanced()
         }

@@ -59,6 +59,8 @@ pub(crate) struct PassView<'v> {
     pub(crate) request_tokens: Tokens,
     /// Factor by which space is valued above its price.
     pub(crate) space_value: f64,
+    /// True if excerpts of results may be cut again, because space is valued higher than when they were cut.
+    pub(crate) cuts_excerpts: bool,
     /// Identifiers that appear in the request, for passes that fold text that appears elsewhere.
     pub(crate) coverage: RefCell<Option<IdentifierCoverage<'v>>>,
 }
@@ -103,9 +105,12 @@ impl<'v> PassView<'v> {
         self.live.iter().filter(move |live| predicate(live)).map(move |live| &segments[live.index])
     }
 
-    /// Returns the old segments of a kind that are long enough for an excerpt and do not have one yet.
+    /// Returns the old segments of a kind that are long enough for an excerpt and do not have one yet, or one that may be
+    /// cut again.
     pub(crate) fn long_segments(&self, kind: SegmentKind) -> impl DoubleEndedIterator<Item = &'v Segment> + '_ {
-        self.old_segments(kind, Stage::Excerpts).filter(|segment| match segment.kind {
+        let cuts_excerpts = self.cuts_excerpts && kind == SegmentKind::Result;
+        let stage = if cuts_excerpts { Stage::WholeResults } else { Stage::Excerpts };
+        self.old_segments(kind, stage).filter(|segment| match segment.kind {
             SegmentKind::Arguments => self.text(segment).len() >= MIN_ARGUMENT_BYTES,
             _ => segment.tokens >= MIN_EXCERPT_TOKENS,
         })

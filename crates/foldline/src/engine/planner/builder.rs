@@ -80,7 +80,8 @@ impl<'d> PlanBuilder<'d> {
         }
     }
 
-    /// Accepts the proposals of a stage: all of them, or until the target is reached.
+    /// Accepts the proposals of a stage: all of them, or until the target is reached. With a `space_factor` above 1 space
+    /// is worth more than at first, so excerpts are cut again.
     pub(crate) fn run_stage(
         &mut self,
         identifiers: &mut IdentifierIndex,
@@ -162,6 +163,7 @@ impl<'d> PlanBuilder<'d> {
             expected_calls: self.expected_calls,
             request_tokens: self.request_tokens,
             space_value: space_factor * self.options.policy.space_value,
+            cuts_excerpts: space_factor > 1.0,
             coverage: RefCell::new(None),
         }
     }
@@ -281,4 +283,47 @@ pub(crate) fn live_segments(state: &FoldState, folds: &FoldSet) -> Vec<LiveSegme
 /// excerpt or a marker once it is old.
 fn resume_stage(stage: Stage) -> Stage {
     if stage >= Stage::Protected { Stage::Reasoning } else { stage }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conversation::{Part, Role};
+    use crate::tokens::Meter;
+    use crate::{ModelTable, Prices};
+
+    /// Returns the lines kept of an old result with a definition and other lines, after excerpts at these values of space.
+    fn kept_lines(space_factors: &[f64]) -> [bool; 2] {
+        let filler = "and so on, in words that nothing refers to\n".repeat(8);
+        let text = format!("pub fn parse_input() {{\nthe value of other_input is read\n{filler}");
+        let mut messages = vec![
+            Message::text(Role::User, "Make the parser faster."),
+            Message::new(Role::Assistant, vec![Part::call("c", "edit_file", r#"{"path":"a.rs","old_string":"a"}"#)]),
+            Message::new(Role::Tool, vec![Part::result("c", text)]),
+        ];
+        for at in 0..20 {
+            messages.push(Message::text(Role::Assistant, format!("step {at}")));
+            messages.push(Message::text(Role::User, "go on"));
+        }
+        let prices = Prices::for_model(ModelTable::builtin(), None);
+        let options = FoldOptions::new(Meter::for_byte_estimate(), prices, 100_000);
+        let (mut state, mut identifiers) = (FoldState::default(), IdentifierIndex::default());
+        messages.iter().for_each(|message| state.ingest(&options, message));
+        identifiers.index_messages(&messages, &state.folds, &options.cancel, |_| None).unwrap();
+        let mut builder = PlanBuilder::new(&state, &options, &messages, 0, None);
+        for &factor in space_factors {
+            builder.run_stage(&mut identifiers, Stage::Excerpts, factor, None).unwrap();
+        }
+        let mut shown = String::new();
+        builder.folds.for_each_rendered_text(2, &messages[2], |_| false, |_, text| shown.push_str(text));
+        ["parse_input", "other_input"].map(|name| shown.contains(name))
+    }
+
+    #[test]
+    fn excerpts_are_cut_again_where_space_is_worth_more() {
+        assert_eq!(kept_lines(&[]), [true, true]);
+        assert_eq!(kept_lines(&[1.0]), [true, true]);
+        assert_eq!(kept_lines(&[1.0, 4.0]), [true, false]);
+        assert_eq!(kept_lines(&[1.0, 4.0, 16.0]), [false, false]);
+    }
 }

@@ -256,7 +256,7 @@ fn rows_20_and_21_events_carry_counts_and_the_handle_of_dropped_rounds() {
     let store = MemoryStore::default();
     let mut events = Vec::new();
     // The smallest budgets leave room for the newest rounds only.
-    for limit in [4_000, 1_200, 900, 700] {
+    for limit in [4_000, 1_000, 800, 500] {
         let run = RefCell::new(Vec::new());
         let listener = |event| run.borrow_mut().push(event);
         apply(&request, &options(limit), &Ledger::default(), Some(&store), &listener).unwrap();
