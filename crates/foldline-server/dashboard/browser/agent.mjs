@@ -1,8 +1,9 @@
 // Generated sessions: agents that read files, run tests and edit, and send their whole conversation at every step.
 
+// Task, client, model, steps, and the name of the session, by which it is assigned to the observed ones.
 const TASKS = [
   ['Make the importer skip rows without an id, and add a test.', 'claude-cli/2.1.299', 'claude-opus-4-6', 70],
-  ['Why does the nightly report run twice on Sundays?', 'claude-cli/2.1.299', 'claude-sonnet-4-5', 16],
+  ['Why does the nightly report run twice on Sundays?', 'claude-cli/2.1.299', 'claude-sonnet-4-5', 16, 'sunday-report'],
   ['Rename the setting retry_limit to max_retries everywhere.', 'my-agent/1.4', 'claude-haiku-4-5', 9],
 ];
 
@@ -50,12 +51,17 @@ function round(at) {
 
 /** Sends the generated sessions through the proxy. */
 export async function runAgents(proxy) {
-  for (const [task, agent, model, steps] of TASKS) {
+  for (const [task, agent, model, steps, session] of TASKS) {
     const messages = [{ role: 'user', content: task }];
     for (let at = 0; at <= steps; at += 1) {
       const response = await fetch(`${proxy}/v1/messages`, {
         method: 'POST',
-        headers: { 'content-type': 'application/json', 'user-agent': agent, 'x-api-key': 'generated' },
+        headers: {
+          'content-type': 'application/json',
+          'user-agent': agent,
+          'x-api-key': 'generated',
+          ...(session === undefined ? {} : { 'x-foldline-session': session }),
+        },
         body: JSON.stringify({
           model,
           max_tokens: 1000,

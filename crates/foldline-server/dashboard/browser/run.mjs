@@ -40,6 +40,8 @@ function startProxy(upstream) {
       '32000',
       '--archive',
       join(folder, 'archive.db'),
+      '--observe-share',
+      '5%',
     ],
     {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -115,6 +117,8 @@ try {
       const { context, page, paint } = await open(browser, proxy.url, width, scheme, name);
       await page.waitForSelector('#table tbody tr');
       await page.waitForSelector('#session .chart');
+      const groups = await page.innerText('#groups tbody tr:first-child');
+      if (!/sessions\s+2\s+1/.test(groups)) faults.push(`${name}: folded and observed sessions: ${groups}`);
       await check(page, name);
       process.stdout.write(`${name}: first content after ${paint} ms\n`);
       if (shots) await page.screenshot({ path: join(shots, `${width}-${scheme}.png`), fullPage: true });

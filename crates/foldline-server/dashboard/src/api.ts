@@ -171,6 +171,21 @@ export interface Table {
   rows: { key: string; label: string; last_at: number; totals: Totals }[];
 }
 
+export type GroupName = 'fold' | 'observe';
+
+export interface SessionGroup {
+  group: GroupName;
+  sessions: number;
+  upstream_errors: number;
+  totals: Totals;
+}
+
+/** Sessions that are folded, next to those that are only observed. */
+export interface Groups {
+  observe_share: string;
+  groups: SessionGroup[];
+}
+
 export interface Policies {
   state: 'unavailable' | 'ready' | 'running' | 'done';
   reason: string;
@@ -266,6 +281,7 @@ export const api = {
   table: (by: TableKey, since: string) => call<Table>('GET', `table?by=${by}&since=${segment(since)}`),
   tableAddress: (by: TableKey, since: string, format: 'csv' | 'json') =>
     `${BASE}table?by=${by}&since=${segment(since)}&format=${format}&download=1`,
+  groups: () => call<Groups>('GET', 'groups?since=all'),
   policies: () => call<Policies>('GET', 'policies'),
   comparePolicies: () => call<Policies>('POST', 'policies'),
   health: () => call<Health>('GET', 'health'),

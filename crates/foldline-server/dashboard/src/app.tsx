@@ -5,6 +5,7 @@ import {
   ApiError,
   api,
   type Cache,
+  type Groups,
   type Health,
   type Inventory,
   type Overview,
@@ -18,6 +19,7 @@ import { type Connection, connect, MIN_REFRESH_MS, throttled } from './live';
 import { Pending } from './parts';
 import { formatQuery, type PageQuery, parseQuery } from './query';
 import { CacheView } from './views/cache';
+import { GroupsView, isCompared } from './views/groups';
 import { HealthView } from './views/health';
 import { InventoryView } from './views/inventory';
 import { Login } from './views/login';
@@ -37,6 +39,7 @@ interface PageData {
   cache: Cache;
   quality: Quality;
   inventory: Inventory;
+  groups: Groups;
   policies: Policies;
   health: Health;
 }
@@ -44,12 +47,17 @@ interface PageData {
 /** Time after which answers that change slowly, or cost the proxy more, are read again. */
 const SLOW_REFRESH_MS = 10_000;
 
-type SlowData = Pick<PageData, 'inventory' | 'policies' | 'health'> & { readAt: number };
+type SlowData = Pick<PageData, 'inventory' | 'groups' | 'policies' | 'health'> & { readAt: number };
 
 async function readSlow(before: SlowData | null): Promise<SlowData> {
   if (before !== null && Date.now() - before.readAt < SLOW_REFRESH_MS) return before;
-  const [inventory, policies, health] = await Promise.all([api.inventory(), api.policies(), api.health()]);
-  return { inventory, policies, health, readAt: Date.now() };
+  const [inventory, groups, policies, health] = await Promise.all([
+    api.inventory(),
+    api.groups(),
+    api.policies(),
+    api.health(),
+  ]);
+  return { inventory, groups, policies, health, readAt: Date.now() };
 }
 
 async function readPage(slowBefore: SlowData | null): Promise<[PageData, SlowData]> {
@@ -60,8 +68,8 @@ async function readPage(slowBefore: SlowData | null): Promise<[PageData, SlowDat
     api.quality(),
     readSlow(slowBefore),
   ]);
-  const { inventory, policies, health } = slow;
-  return [{ overview, sessions, cache, quality, inventory, policies, health }, slow];
+  const { readAt: _, ...answers } = slow;
+  return [{ overview, sessions, cache, quality, ...answers }, slow];
 }
 
 const SECTIONS = [
@@ -73,6 +81,7 @@ const SECTIONS = [
   ['quality', 'Quality'],
   ['inventory', 'Carried for nothing'],
   ['table', 'Table'],
+  ['groups', 'With and without'],
   ['policies', 'Other policies'],
   ['health', 'Health'],
 ] as const;
@@ -167,6 +176,7 @@ export function App() {
     api.table(query.by, query.since).then(setTable, () => undefined);
   }, [query.by, query.since, slowVersion]);
 
+  const hasGroups = data !== null && isCompared(data.groups);
   if (needsToken) return <Login message={error ?? ''} onDone={load} />;
   return (
     <>
@@ -177,7 +187,7 @@ export function App() {
       <div class="frame">
         <nav aria-label="Sections">
           <ul>
-            {SECTIONS.map(([id, name]) => (
+            {SECTIONS.filter(([id]) => id !== 'groups' || hasGroups).map(([id, name]) => (
               <li key={id}>
                 <a href={`#${id}`}>{name}</a>
               </li>
@@ -229,6 +239,7 @@ export function App() {
               ) : (
                 <TableView table={table} query={query} now={now} onQuery={changeQuery} />
               )}
+              {hasGroups ? <GroupsView groups={data.groups} /> : null}
               <PoliciesView policies={data.policies} />
               <HealthView health={data.health} now={now} />
             </>
