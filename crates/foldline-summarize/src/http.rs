@@ -63,7 +63,7 @@ pub trait HttpTransport: fmt::Debug + Send + Sync {
     fn send(&self, request: Request<Bytes>, max_bytes: usize) -> TransportFuture<'_>;
 }
 
-/// A response on its way, or the reason why there is none.
+/// A pending response, or the reason why there is none.
 pub type TransportFuture<'a> = BoxFuture<'a, Result<HttpResponse<Bytes>, String>>;
 
 /// Direct connections, with the certificates of the system.

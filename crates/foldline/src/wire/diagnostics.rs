@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn body_is_as_if_nobody_had_asked() {
+    fn diagnostics_are_removed_from_body() {
         for (body, expected, found) in [
             (
                 r#"{"id":"m","diagnostics":{"cache_miss_reason":null},"content":[]}"#,
