@@ -1,8 +1,7 @@
 //! `cargo xtask corpus`: reads every recording of a corpus, and checks that every request body survives a round trip
 //! byte for byte.
 //!
-//! The corpus is not part of the repository. Its folder is the argument, the environment variable, or a default next to the
-//! repository; without one, the task reports that nothing was checked. It contains originals under `raw/FORMAT/` and sets of
+//! The corpus is not part of the repository. Its folder is the argument or the environment variable. It contains originals under `raw/FORMAT/` and sets of
 //! records, one per line, as `*.jsonl.zst`.
 //!
 //! Recorded sessions can break laws themselves (a call whose result was never recorded), so broken laws are listed and
@@ -21,7 +20,6 @@ use foldline_replay::open_decompressed;
 use serde_json::Value;
 
 use crate::output::print_line;
-use crate::repository;
 
 /// One row of the table.
 #[derive(Default)]
@@ -44,14 +42,7 @@ struct CorpusRow {
 
 /// Checks the corpus and prints one row per set.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let corpus = corpus_folder(arguments);
-    if !corpus.is_dir() {
-        print_line(&format!(
-            "no corpus at {}: nothing was checked; pass its folder or set FOLDLINE_CORPUS",
-            corpus.display()
-        ));
-        return Ok(());
-    }
+    let corpus = corpus_folder(arguments)?;
     let mut rows = Vec::new();
     for folder in sorted_entries(&corpus.join("raw")).unwrap_or_default().iter().filter(|path| path.is_dir()) {
         rows.push(check_originals(folder).with_context(|| folder.display().to_string())?);
@@ -74,10 +65,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the folder of the corpus: the argument, the environment variable, or a folder next to the repository.
-pub(crate) fn corpus_folder(arguments: &[String]) -> PathBuf {
+/// Returns the folder of the corpus: the argument, or the environment variable.
+fn corpus_folder(arguments: &[String]) -> Result<PathBuf> {
     let named = arguments.first().map(PathBuf::from).or_else(|| std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from));
-    named.unwrap_or_else(|| repository::root().join("../shared/corpus"))
+    let folder = named.context("no folder of recorded sessions: pass one, or set FOLDLINE_CORPUS")?;
+    if !folder.is_dir() {
+        bail!("{} is not a folder: pass one with recorded sessions, or set FOLDLINE_CORPUS", folder.display());
+    }
+    Ok(folder)
+}
+
+/// Returns the path of the development set.
+pub(crate) fn development_set(arguments: &[String]) -> Result<PathBuf> {
+    let set = corpus_folder(arguments)?.join("dev.jsonl.zst");
+    if !set.exists() {
+        bail!("{} does not exist: pass the folder of a corpus, or set FOLDLINE_CORPUS", set.display());
+    }
+    Ok(set)
 }
 
 /// Returns the paths in a folder, sorted.

@@ -53,11 +53,7 @@ const README_MARKERS: [&str; 2] =
 
 /// Replays the corpus and writes the results.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let set = corpus::corpus_folder(arguments).join("dev.jsonl.zst");
-    if !set.exists() {
-        print_line(&format!("{} does not exist: pass the folder of a corpus or set FOLDLINE_CORPUS", set.display()));
-        return Ok(());
-    }
+    let set = corpus::development_set(arguments)?;
     if cfg!(debug_assertions) {
         return rerun_optimized(arguments);
     }

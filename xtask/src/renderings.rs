@@ -21,11 +21,7 @@ const RENDER_CONFIGS: [(u64, &str); 4] =
 
 /// Prints one digest per configuration.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let set = corpus::corpus_folder(arguments).join("dev.jsonl.zst");
-    if !set.exists() {
-        print_line(&format!("{} does not exist: pass the folder of a corpus or set FOLDLINE_CORPUS", set.display()));
-        return Ok(());
-    }
+    let set = corpus::development_set(arguments)?;
     let recordings: Vec<RecordedSession> = RecordingFiles::from_paths(from_ref(&set))?.filter_map(Result::ok).collect();
     for (budget, prices) in RENDER_CONFIGS {
         let mut digest = blake3::Hasher::new();

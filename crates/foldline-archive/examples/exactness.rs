@@ -3,8 +3,7 @@
 //!
 //!     cargo run --release -p foldline-archive --example exactness -- [CORPUS] [BUDGET]
 //!
-//! The corpus is the first argument, `FOLDLINE_CORPUS`, or a folder next to the repository. A conversation is folded at
-//! every request point, as an agent would have sent it. For the last rendering, the texts of all parts are counted by
+//! The folder of the corpus is the first argument or `FOLDLINE_CORPUS`. A conversation is folded at every request point, as an agent would have sent it. For the last rendering, the texts of all parts are counted by
 //! where they are: verbatim in the request, behind a handle, or lost.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing example stops, and it prints")]
 
@@ -33,9 +32,10 @@ fn main() {
     {
         return verify_in_new_process(Path::new(archive), Path::new(list));
     }
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
     let named = arguments.first().map(PathBuf::from).or_else(|| std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from));
-    let corpus = named.unwrap_or(default).join("dev.jsonl.zst");
+    let Some(corpus) = named.map(|folder| folder.join("dev.jsonl.zst")) else {
+        return println!("name the folder of the corpus, or set FOLDLINE_CORPUS: nothing was folded");
+    };
     let budget: u64 = arguments.get(1).map_or(32_000, |budget| budget.parse().unwrap());
     let Ok(file) = std::fs::File::open(&corpus) else {
         return println!("there is no corpus at {}: nothing was folded", corpus.display());

@@ -3,7 +3,7 @@
 //!     cargo run --release -p foldline-replay --example tune -- --engine "mask all" --missing 20
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::time::Instant;
 
@@ -85,12 +85,11 @@ fn set_policy_field(policy: &mut foldline::Policy, setting: &str) -> anyhow::Res
 #[expect(clippy::print_stdout, reason = "command-line program")]
 fn main() -> anyhow::Result<()> {
     let arguments = TuneArgs::parse();
-    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from("../shared/corpus"), PathBuf::from);
-    let file = arguments.file.clone().unwrap_or_else(|| folder.join("dev.jsonl.zst"));
-    if !file.exists() {
-        println!("{} does not exist; name a file or set FOLDLINE_CORPUS", file.display());
+    let default_file = || std::env::var_os("FOLDLINE_CORPUS").map(|folder| Path::new(&folder).join("dev.jsonl.zst"));
+    let Some(file) = arguments.file.clone().or_else(default_file) else {
+        println!("name a file of recorded sessions, or set FOLDLINE_CORPUS to a folder with dev.jsonl.zst");
         return Ok(());
-    }
+    };
     let started = Instant::now();
     let corpus = CorpusStats::from_recordings(RecordingFiles::from_paths(from_ref(&file))?.flatten());
     let in_half = |id: &str| arguments.half.is_none_or(|wanted| is_tuning_half(id) == (wanted == CorpusHalf::A));

@@ -3,14 +3,14 @@
 //!
 //! The text is generated to resemble recordings (`synthetic`). The cost of a cold fold is also reported for two more
 //! kinds: text with three times as many names, whose few words are cheap to count; and recorded conversations under
-//! `FOLDLINE_CORPUS` (default: `../shared/corpus` next to the workspace).
+//! `FOLDLINE_CORPUS`.
 
 #![expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 
 use std::fs::File;
 use std::hint::black_box;
 use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use cpu_time::ThreadTime;
@@ -151,10 +151,9 @@ fn cold_fold(model: &str, kind: BenchText, times: usize) {
 /// Measures recorded conversations of half a megabyte to two, none seen before: all together, and the one with the
 /// worst ratio.
 fn recorded_folds(model: &str) {
-    let default_folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
-    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(default_folder), PathBuf::from);
-    let file = File::open(folder.join("dev.jsonl.zst")).and_then(zstd::Decoder::new).map(BufReader::new);
-    let Some(recordings) = file.ok().and_then(|file| TranscriptReader::new("dev", file).ok()) else {
+    let path = std::env::var_os("FOLDLINE_CORPUS").map(|folder| Path::new(&folder).join("dev.jsonl.zst"));
+    let open = |path| File::open(path).and_then(zstd::Decoder::new).map(BufReader::new).ok();
+    let Some(recordings) = path.and_then(open).and_then(|file| TranscriptReader::new("dev", file).ok()) else {
         println!("no recorded conversations (set FOLDLINE_CORPUS)");
         return;
     };

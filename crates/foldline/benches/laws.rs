@@ -1,8 +1,7 @@
 //! Cost of checking a request relative to parsing it: `cargo bench -p foldline --bench laws`.
 //!
 //! The machine may be noisy, so each number is the best of many runs and a ratio to the time of parsing the same
-//! body. Bodies are generated; recorded ones are added if there is a corpus (`FOLDLINE_CORPUS`, or next to the
-//! repository).
+//! body. Bodies are generated; recorded ones are added from the folder `FOLDLINE_CORPUS`, if it is set.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -107,9 +106,7 @@ fn body(format: Format, rounds: usize, size: usize) -> Vec<u8> {
 }
 
 fn corpus() -> Option<PathBuf> {
-    let default_folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
-    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or(default_folder, PathBuf::from);
-    folder.is_dir().then_some(folder)
+    std::env::var_os("FOLDLINE_CORPUS").map(PathBuf::from).filter(|folder| folder.is_dir())
 }
 
 fn largest_file(folder: &Path) -> Option<(String, Vec<u8>)> {

@@ -1,14 +1,13 @@
 //! Speed of counting, as ratios inside one run: against another implementation of the same vocabulary, against the
 //! cost of a hash for texts counted before, and for runs without a break.
 //!
-//! Reads the recorded sessions under `FOLDLINE_CORPUS` (default: `../shared/corpus` next to the workspace) and uses
-//! generated text if there are none.
+//! Reads the recorded sessions in the folder `FOLDLINE_CORPUS`, and uses generated text if it is not set.
 
 #![expect(clippy::print_stdout, reason = "a bench reports on the terminal")]
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use foldline::tokens::{TokenCounter, TokenEstimator, Vocabulary};
@@ -29,9 +28,8 @@ fn main() {
 
 /// Returns every text of every message: content, reasoning, arguments.
 fn corpus() -> Option<Vec<String>> {
-    let default_folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/corpus");
-    let folder = std::env::var_os("FOLDLINE_CORPUS").map_or_else(|| PathBuf::from(default_folder), PathBuf::from);
-    let file = std::fs::File::open(folder.join("dev.jsonl.zst")).ok()?;
+    let folder = std::env::var_os("FOLDLINE_CORPUS")?;
+    let file = std::fs::File::open(Path::new(&folder).join("dev.jsonl.zst")).ok()?;
     let lines = BufReader::new(zstd::Decoder::new(file).ok()?).lines();
     let mut texts = Vec::new();
     for line in lines {

@@ -33,11 +33,7 @@ const BUDGETS: [u64; 3] = [8_000, 16_000, 32_000];
 
 /// Checks the strategies on recorded sessions.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let set = corpus::corpus_folder(arguments).join("dev.jsonl.zst");
-    if !set.exists() {
-        print_line(&format!("{} does not exist: pass the folder of a corpus or set FOLDLINE_CORPUS", set.display()));
-        return Ok(());
-    }
+    let set = corpus::development_set(arguments)?;
     let recordings: Vec<RecordedSession> = RecordingFiles::from_paths(from_ref(&set))?.filter_map(Result::ok).collect();
     let count = SESSION_COUNT.min(recordings.len());
     let sampled = (0..count).map(|at| &recordings[at * recordings.len() / count]);

@@ -1,7 +1,7 @@
 //! What the benches of the archive share: texts, random numbers, timers, quantiles.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use foldline::{Handle, Original};
@@ -83,12 +83,11 @@ pub(crate) fn sample_lines() -> Vec<String> {
 
 /// Returns the foldable texts of an agent's conversations: tool outputs, prose and arguments of the model.
 pub(crate) fn corpus_texts() -> Option<Vec<Vec<String>>> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
-    let corpus = std::env::var_os("FOLDLINE_CORPUS").map_or(default, PathBuf::from).join("dev.jsonl.zst");
-    let Ok(file) = std::fs::File::open(&corpus) else {
-        println!("        no corpus at {}: skipped, or run with generated text", corpus.display());
+    let Some(folder) = std::env::var_os("FOLDLINE_CORPUS") else {
+        println!("        no recorded conversations (set FOLDLINE_CORPUS): skipped, or run with generated text");
         return None;
     };
+    let file = std::fs::File::open(Path::new(&folder).join("dev.jsonl.zst")).unwrap();
     let records = BufReader::new(zstd::stream::read::Decoder::new(file).unwrap());
     let mut conversations = Vec::new();
     for line in records.lines() {
