@@ -1,8 +1,8 @@
 //! The table of settings: name, variable, default and help of each, declared once.
 //!
 //! Flags, variables, the settings file and docs/reference/proxy.md follow from it. A setting is added by a constant, its
-//! name in `CONNECTION_SETTINGS` or `OTHER_SETTINGS`, and the line that resolves it. The upstreams of the single APIs are not declared here: each
-//! [`ApiFamily`] of the table of dialects has one.
+//! name in `CONNECTION_SETTINGS` or `OTHER_SETTINGS`, and the line that resolves it. The upstreams of the single APIs are
+//! not declared here: each [`ApiFamily`] of the table of dialects has one.
 
 use std::sync::LazyLock;
 

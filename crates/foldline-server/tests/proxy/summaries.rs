@@ -22,7 +22,7 @@ const SUMMARY_TEXT: &str =
     "Goal: make the parser faster. So far src/file_0.rs and src/file_1.rs were read; nothing was edited.";
 const API_KEY: &str = "sk-very-secret-7391";
 /// Start of a summary in a request.
-const SUMMARY_HEADER: &str = "A summary of what stood before, written by a model.";
+const SUMMARY_HEADER: &str = "Summary of earlier messages, written by a model.";
 
 /// Returns settings with a window of 16,000 tokens and forced creases only.
 fn small_window_settings(summary_mode: SummaryMode) -> ProxySettings {
