@@ -198,7 +198,7 @@ fn can_create_file(path: &Path) -> bool {
 
 async fn check_listen_address(settings: &ProxySettings) -> Vec<DoctorFinding> {
     let listen = settings.listen;
-    if !listen.ip().is_loopback() && settings.tokens.is_empty() {
+    if !listen.ip().is_loopback() && settings.is_open() {
         return vec![DoctorFinding::fail(
             "listen",
             format!("{listen} can be reached by others, and no token is set"),

@@ -34,7 +34,7 @@ impl ServeCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let layers = self.settings.load()?;
         let mut settings = proxy::resolve(&layers)?;
-        if settings.tokens.is_empty() && settings.tenancy.is_none_or(|tenancy| tenancy == Tenancy::Single) {
+        if settings.is_open() && settings.tenancy.is_none_or(|tenancy| tenancy == Tenancy::Single) {
             settings.policy_replay = LocalReplay::new(settings.policy.clone()).map(|replay| Arc::new(replay) as _);
         }
         let archive = archive::open_for_proxy(&layers, &settings)?;

@@ -19,10 +19,10 @@ use crate::clients::launch::CallerEnv;
 use crate::environment;
 use crate::settings::layers::{SettingLayers, SettingValues, TenantTable, UpstreamTable};
 use crate::settings::table::{
-    ALLOW_HOST, ALLOW_ORIGIN, BEDROCK_AUTH, CA_CERT, CACHE_DIAGNOSTICS, CLIENT_CERT, CLIENT_KEY, GATEWAY, IDLE_TIMEOUT,
-    LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OBSERVE_SHARE, OLLAMA_NUM_CTX, OTLP_ENDPOINT,
-    POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS, THREADS,
-    TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, nearest, upstream_setting,
+    ALLOW_HOST, ALLOW_ORIGIN, BEDROCK_AUTH, CA_CERT, CACHE_DIAGNOSTICS, CLIENT_CERT, CLIENT_KEY, GATEWAY, GATEWAY_CA,
+    IDLE_TIMEOUT, LISTEN, MAX_BODIES, MAX_BODY, MAX_REQUESTS, MAX_SESSIONS, MODE, OBSERVE_SHARE, OLLAMA_NUM_CTX,
+    OTLP_ENDPOINT, POLICY, RESPONSE_TIMEOUT, SUMMARIZE, SUMMARY_MODEL, Setting, TENANCY, TENANT_BYTES, TENANT_REQUESTS,
+    THREADS, TLS_CERT, TLS_KEY, TOKEN, TOKEN_FILE, TOKENS, UNFOLD, UPSTREAM, WINDOW, nearest, upstream_setting,
 };
 use crate::settings::{archive, models};
 use crate::units::{MegabytesArg, SecondsArg, TokensArg};
@@ -69,6 +69,7 @@ pub(crate) fn resolve(layers: &SettingLayers) -> Result<ProxySettings> {
         listen: layers.parse(&LISTEN, parse_listen_address)?.unwrap_or(defaults.listen),
         tokens: access_tokens(layers)?,
         gateways: list(layers, &GATEWAY),
+        gateway_authorities: layers.path(&GATEWAY_CA),
         allowed_hosts: list(layers, &ALLOW_HOST),
         allowed_origins: list(layers, &ALLOW_ORIGIN),
         tenancy: layers.parse(&TENANCY, str::parse)?,

@@ -238,6 +238,20 @@ pub(crate) const GATEWAY: Setting = Setting::new(
 )
 .shared();
 
+pub(crate) const GATEWAY_CA: Setting = Setting::new(
+    "gateway-ca",
+    "FOLDLINE_GATEWAY_CA",
+    Proxy,
+    File,
+    "Certificates of authorities in PEM format that sign those of trusted gateways; needs tls-cert",
+)
+.details(
+    "A client with such a certificate needs no token, and names the tenant of each request in the header \
+     x-foldline-tenant. Other clients need a token. Every certificate of these authorities is that of a gateway, so they \
+     must sign no others.",
+)
+.shared();
+
 pub(crate) const TENANT_REQUESTS: Setting = Setting::new(
     "tenant-requests",
     "FOLDLINE_TENANT_REQUESTS",
@@ -566,6 +580,7 @@ const CONNECTION_SETTINGS: &[&Setting] = &[
     &ALLOW_ORIGIN,
     &TENANCY,
     &GATEWAY,
+    &GATEWAY_CA,
     &TLS_CERT,
     &TLS_KEY,
     &UPSTREAM,

@@ -13,7 +13,7 @@
 //! | `session_share` | a share of the sessions, for experiments |
 //! | `named_upstream` | upstreams that the settings name, and the choice of one for a request |
 //! | `downstream::listener` | connections: accepting, limits, graceful shutdown |
-//! | `downstream::io_timeout`, `downstream::tls` | timeouts of a client connection; certificate and key |
+//! | `downstream::io_timeout`, `downstream::tls` | timeouts of a client connection; certificate and key, certificates of gateways |
 //! | `downstream::connection_limit`, `downstream::half_close` | file descriptors for upstreams; clients that close their sending half |
 //! | `downstream::request_check` | requests that are refused by their head, such as those of web pages |
 //! | `downstream::auth`, `downstream::tenancy` | access tokens; what separates tenants |

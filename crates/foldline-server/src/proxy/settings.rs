@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,9 @@ pub struct ProxySettings {
     /// Names of tokens that belong to trusted gateways. A request with such a token names its tenant in the header
     /// `x-foldline-tenant`.
     pub gateways: Vec<String>,
+    /// PEM file with authorities that sign the certificates of trusted gateways. A client with such a certificate needs no
+    /// token, and names its tenants as a gateway with a token does. Needs `tls`.
+    pub gateway_authorities: Option<PathBuf>,
     /// Hosts, besides this machine's own names, under which clients without a token may address the proxy: a name that a
     /// reverse proxy or a container network uses, with or without a port.
     pub allowed_hosts: Vec<String>,
@@ -207,6 +211,16 @@ impl ProxySettings {
 }
 
 impl ProxySettings {
+    /// Returns true if requests need neither a token nor the certificate of a gateway.
+    pub fn is_open(&self) -> bool {
+        self.tokens.is_empty() && self.gateway_authorities.is_none()
+    }
+
+    /// Returns true if there are trusted gateways, which name tenants.
+    pub(crate) fn has_gateways(&self) -> bool {
+        !self.gateways.is_empty() || self.gateway_authorities.is_some()
+    }
+
     /// Returns true if the requests of any tenant may be folded, for which an archive is needed.
     pub fn may_fold(&self) -> bool {
         let tenants = self.tenants.values().filter_map(|tenant| tenant.mode);
@@ -220,6 +234,7 @@ impl Default for ProxySettings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8787)),
             tokens: Vec::new(),
             gateways: Vec::new(),
+            gateway_authorities: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             tenancy: None,

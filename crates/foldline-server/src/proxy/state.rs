@@ -75,7 +75,7 @@ impl AppState {
         let client = UpstreamClient::new(timeouts, &settings.outbound)?;
         Ok(Self {
             checks: RequestChecks::new(&settings),
-            auth: TokenAuth::new(&settings.tokens, &settings.gateways),
+            auth: TokenAuth::new(&settings.tokens, &settings.gateways, settings.is_open()),
             tenants: TenantDirectory::new(&settings, archive, metrics.clone())?,
             modes: TenantModes::new(settings.mode),
             quotas: Arc::new(TenantQuotas::new(limits, timeouts)),

@@ -13,6 +13,7 @@ mod dashboard;
 mod database_outages;
 mod fold;
 mod fold_api;
+mod gateway_certificates;
 mod gemini;
 mod handles;
 mod hidden_rounds;

@@ -1,7 +1,7 @@
-//! Authentication of clients by access tokens.
+//! Authentication of clients by access tokens, and of gateways by certificates.
 //!
 //! Without tokens only this machine can connect, because the proxy listens on loopback only. With tokens every request
-//! must carry one: in the header `x-foldline-token`, or as `/token/TOKEN` before the path, for clients that can set a
+//! must carry one, unless it arrives on a connection with the certificate of a trusted gateway: in the header `x-foldline-token`, or as `/token/TOKEN` before the path, for clients that can set a
 //! base URL but no header; for the proxy's own paths also as `Authorization: Bearer` or in the dashboard's cookie. The token is removed from the
 //! request first, so that it is neither logged nor forwarded.
 
@@ -13,6 +13,7 @@ use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 
 use crate::proxy::downstream::headers::{COOKIE_NAME, TENANT, TOKEN};
+use crate::proxy::downstream::tls::GatewayCertificate;
 
 /// A token that authenticates clients. Its name is that of a tenant, and remains when the token is replaced.
 ///
@@ -135,6 +136,8 @@ impl std::error::Error for BadToken {}
 #[derive(Clone, Debug)]
 pub(crate) struct TokenAuth {
     tokens: Vec<KnownToken>,
+    /// True if requests need neither a token nor a certificate.
+    is_open: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -156,11 +159,11 @@ pub(crate) enum PathOwner {
 /// The result of authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// No tokens are set.
+    /// Neither tokens nor authorities of gateways are set.
     Open,
     /// A token, with its name if it has one.
     Token(Option<Arc<str>>),
-    /// The token of a trusted gateway, with the tenant that it named.
+    /// The token or the certificate of a trusted gateway, with the tenant that it named.
     Gateway(Option<Arc<str>>),
 }
 
@@ -169,17 +172,18 @@ const TOKEN_PATH_PREFIX: &str = "/token/";
 
 impl TokenAuth {
     /// Creates the list of accepted tokens. Those with names in `gateways` belong to trusted gateways.
-    pub(crate) fn new(tokens: &[AccessToken], gateways: &[String]) -> Self {
+    pub(crate) fn new(tokens: &[AccessToken], gateways: &[String], is_open: bool) -> Self {
         let known = |token: &AccessToken| KnownToken {
             hash: blake3::hash(token.secret.as_bytes()),
             name: token.name.as_deref().map(Arc::from),
             is_gateway: token.name.as_ref().is_some_and(|name| gateways.contains(name)),
         };
-        Self { tokens: tokens.iter().map(known).collect() }
+        Self { tokens: tokens.iter().map(known).collect(), is_open }
     }
 
     /// Authenticates a request; returns none if it is rejected. Tokens are removed from the request wherever they are. On
-    /// own paths a token may also be in `Authorization: Bearer`, which providers use for their own keys.
+    /// own paths a token may also be in `Authorization: Bearer`, which providers use for their own keys. A token counts more
+    /// than the certificate of the connection.
     pub(crate) fn admit(&self, parts: &mut Parts, owner: PathOwner) -> Option<Admission> {
         let in_path = strip_path_token(&mut parts.uri);
         let tenant = take_tenant(&mut parts.headers);
@@ -188,7 +192,7 @@ impl TokenAuth {
         if bearer.is_some() {
             parts.headers.remove(AUTHORIZATION);
         }
-        if self.tokens.is_empty() {
+        if self.is_open {
             return Some(Admission::Open);
         }
         let is_own = owner == PathOwner::Proxy;
@@ -198,10 +202,11 @@ impl TokenAuth {
             remove_cookie(&mut parts.headers);
         }
         let token = [in_header, in_path, in_cookie].into_iter().flatten().find_map(|hash| self.find(hash));
-        token.or(bearer).map(|token| match token.is_gateway {
-            true => Admission::Gateway(tenant),
-            false => Admission::Token(token.name.clone()),
-        })
+        match token.or(bearer) {
+            Some(token) if !token.is_gateway => Some(Admission::Token(token.name.clone())),
+            Some(_) => Some(Admission::Gateway(tenant)),
+            None => parts.extensions.get::<GatewayCertificate>().map(|_| Admission::Gateway(tenant)),
+        }
     }
 
     /// Returns true if a token is valid.
@@ -291,7 +296,7 @@ mod tests {
     }
 
     fn auth(tokens: &str) -> TokenAuth {
-        TokenAuth::new(&AccessToken::parse_list(tokens).unwrap(), &["gate".to_owned()])
+        TokenAuth::new(&AccessToken::parse_list(tokens).unwrap(), &["gate".to_owned()], false)
     }
 
     fn named(name: &str) -> Option<Admission> {
@@ -352,6 +357,25 @@ mod tests {
         for none in [&[][..], &[""], &["a/b"], &["team-7", "team-8"]] {
             assert_eq!(admit("g1", none), Some(Admission::Gateway(None)), "{none:?}");
         }
+    }
+
+    #[test]
+    fn certificate_of_a_gateway_replaces_its_token() {
+        let admit = |tokens: &str, certificate: Option<GatewayCertificate>, headers: &[(&str, &str)]| {
+            let mut request = parts("/v1/messages", headers);
+            let _ = certificate.map(|certificate| request.extensions.insert(certificate));
+            let admission = auth(tokens).admit(&mut request, PathOwner::Provider);
+            assert!(request.headers.is_empty(), "no header of the gateway reaches a provider");
+            admission
+        };
+        let (gateway, tenant) = (Some(GatewayCertificate::for_test()), ("x-foldline-tenant", "team-7"));
+        for tokens in ["", "alice=t1"] {
+            assert_eq!(admit(tokens, gateway, &[tenant]), Some(Admission::Gateway(Some("team-7".into()))));
+            assert_eq!(admit(tokens, gateway, &[]), Some(Admission::Gateway(None)));
+            assert_eq!(admit(tokens, None, &[tenant]), None, "without tokens a certificate is required");
+        }
+        assert_eq!(admit("alice=t1", gateway, &[tenant, ("x-foldline-token", "t1")]), named("alice"));
+        assert_eq!(admit("alice=t1", None, &[tenant, ("x-foldline-token", "t1")]), named("alice"));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use hyper::header::CONNECTION;
 use hyper::service::Service;
 use hyper::{Request, Version};
 
+use crate::proxy::downstream::tls::GatewayCertificate;
+
 /// A flag that hides the end of a client's input, shared by a connection and its requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HalfClose(Arc<AtomicBool>);
@@ -35,11 +37,12 @@ impl HalfClose {
     }
 }
 
-/// A service that records what requests announce before they are handled.
+/// A service that records what requests announce before they are handled, and adds what is known of their connection.
 #[derive(Clone)]
 pub(crate) struct ObservedService<S> {
     pub(crate) service: S,
     pub(crate) half_close: HalfClose,
+    pub(crate) gateway: Option<GatewayCertificate>,
 }
 
 impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for ObservedService<S> {
@@ -47,8 +50,11 @@ impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for ObservedServi
     type Error = S::Error;
     type Future = S::Future;
 
-    fn call(&self, request: Request<Incoming>) -> S::Future {
+    fn call(&self, mut request: Request<Incoming>) -> S::Future {
         self.half_close.observe(&request);
+        if let Some(gateway) = self.gateway {
+            request.extensions_mut().insert(gateway);
+        }
         self.service.call(request)
     }
 }

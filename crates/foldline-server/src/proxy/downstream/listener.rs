@@ -24,7 +24,7 @@ use crate::proxy::downstream::connection_limit::ConnectionLimit;
 use crate::proxy::downstream::half_close::{HalfClose, ObservedService};
 use crate::proxy::downstream::io_timeout::TimeoutStream;
 use crate::proxy::downstream::tenancy::Tenancy;
-use crate::proxy::downstream::tls::TlsReload;
+use crate::proxy::downstream::tls::{GatewayCertificate, TlsReload};
 use crate::proxy::handler::proxy_service;
 use crate::proxy::settings::{ProxySettings, Timeouts};
 use crate::proxy::state::AppState;
@@ -33,7 +33,7 @@ use crate::proxy::state::AppState;
 /// read.
 async fn check_own_credentials(settings: &ProxySettings) -> io::Result<()> {
     let is_local = settings.listen.ip().is_loopback() && settings.allowed_hosts.is_empty();
-    let is_open = settings.tokens.is_empty() && !is_local;
+    let is_open = settings.is_open() && !is_local;
     if let Some((name, _)) = settings.own_credentials().next().filter(|_| is_open) {
         let reason = format!(
             "requests to the upstream {name} would get a credential of this machine for clients from elsewhere: set tokens \
@@ -46,6 +46,19 @@ async fn check_own_credentials(settings: &ProxySettings) -> io::Result<()> {
         checked.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, format!("upstream {name}: {error}")))?;
     }
     Ok(())
+}
+
+/// Loads the TLS files; none without TLS.
+fn load_tls(settings: &ProxySettings) -> io::Result<Option<TlsReload>> {
+    let authorities = settings.gateway_authorities.as_deref();
+    match &settings.tls {
+        Some(files) => TlsReload::new(files, authorities).map(Some),
+        None if authorities.is_some() => {
+            let reason = "certificates of gateways need TLS; set tls-cert and tls-key";
+            Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+        }
+        None => Ok(None),
+    }
 }
 
 /// A proxy that is bound to its address.
@@ -88,7 +101,7 @@ impl Proxy {
     /// an error if there are no AWS credentials to sign with, the address is in use, or if a TLS file, a certificate of the system or the archive cannot be read.
     pub async fn bind(settings: ProxySettings, archive: Option<Archive>) -> io::Result<Self> {
         check_own_credentials(&settings).await?;
-        if !settings.listen.ip().is_loopback() && settings.tokens.is_empty() {
+        if !settings.listen.ip().is_loopback() && settings.is_open() {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!(
@@ -97,7 +110,7 @@ impl Proxy {
                 ),
             ));
         }
-        let tls = settings.tls.as_ref().map(TlsReload::new).transpose()?;
+        let tls = load_tls(&settings)?;
         let listen = settings.listen;
         let state = AppState::new(settings, archive)?;
         let listener = bind_listener(listen)?;
@@ -175,10 +188,13 @@ impl Proxy {
                 _permit: permit,
             };
             match self.tls.as_ref().map(TlsReload::acceptor) {
-                None => drop(tokio::spawn(connection.serve(stream))),
+                None => drop(tokio::spawn(connection.serve(stream, None))),
                 Some(tls) => drop(tokio::spawn(async move {
                     match tokio::time::timeout(timeouts.client_read, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => connection.serve(stream).await,
+                        Ok(Ok(stream)) => {
+                            let gateway = GatewayCertificate::from_connection(stream.get_ref().1);
+                            connection.serve(stream, gateway).await;
+                        }
                         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                         Err(_) => tracing::debug!("TLS handshake timed out"),
                     }
@@ -209,10 +225,14 @@ struct Connection {
 
 impl Connection {
     /// Serves the requests of one client until it disconnects, or until the proxy shuts down.
-    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn serve(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        gateway: Option<GatewayCertificate>,
+    ) {
         let half_close = HalfClose::default();
         let stream = TimeoutStream::new(stream, self.timeouts.client_read, self.timeouts.idle, half_close.clone());
-        let service = ObservedService { service: self.service, half_close };
+        let service = ObservedService { service: self.service, half_close, gateway };
         let connection = self.builder.serve_connection(TokioIo::new(stream), service);
         let connection = self.watcher.watch(connection.into_owned());
         if let Some(Err(error)) = self.abort.run_until_cancelled(connection).await {

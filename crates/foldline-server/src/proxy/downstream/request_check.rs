@@ -20,7 +20,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The checks of a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestChecks {
-    /// False if clients have tokens.
+    /// False if clients have tokens or certificates.
     is_open: bool,
     /// Allowed hosts, with or without a port, in lower case.
     hosts: Vec<String>,
@@ -47,7 +47,7 @@ impl RequestChecks {
     pub(crate) fn new(settings: &ProxySettings) -> Self {
         let lower = |list: &[String]| list.iter().map(|entry| entry.trim().to_ascii_lowercase()).collect();
         Self {
-            is_open: settings.tokens.is_empty(),
+            is_open: settings.is_open(),
             hosts: lower(&settings.allowed_hosts),
             origins: lower(&settings.allowed_origins),
         }

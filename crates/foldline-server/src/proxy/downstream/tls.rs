@@ -1,4 +1,4 @@
-//! TLS termination on the proxy's own port.
+//! TLS termination on the proxy's own port, and certificates of trusted gateways.
 
 use std::fmt;
 use std::io;
@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection};
 
 use crate::proxy::downstream::secret_file::check_secret_file;
 
@@ -26,6 +28,7 @@ pub struct TlsFiles {
 #[derive(Clone)]
 pub struct TlsReload {
     files: TlsFiles,
+    gateway_authorities: Option<PathBuf>,
     acceptor: Arc<RwLock<TlsAcceptor>>,
 }
 
@@ -36,9 +39,10 @@ impl fmt::Debug for TlsReload {
 }
 
 impl TlsReload {
-    /// Loads the files.
-    pub(crate) fn new(files: &TlsFiles) -> io::Result<Self> {
-        Ok(Self { files: files.clone(), acceptor: Arc::new(RwLock::new(acceptor(files)?)) })
+    /// Loads the files. Clients may have certificates that `gateway_authorities` signed.
+    pub(crate) fn new(files: &TlsFiles, gateway_authorities: Option<&Path>) -> io::Result<Self> {
+        let acceptor = Arc::new(RwLock::new(acceptor(files, gateway_authorities)?));
+        Ok(Self { files: files.clone(), gateway_authorities: gateway_authorities.map(Path::to_owned), acceptor })
     }
 
     /// Loads the files again, for connections from now on.
@@ -47,7 +51,7 @@ impl TlsReload {
     ///
     /// A file cannot be read or used; then the previous certificate stays.
     pub fn reload(&self) -> io::Result<()> {
-        let renewed = acceptor(&self.files)?;
+        let renewed = acceptor(&self.files, self.gateway_authorities.as_deref())?;
         *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Ok(())
     }
@@ -58,21 +62,57 @@ impl TlsReload {
     }
 }
 
-/// Loads the files and returns the acceptor for TLS handshakes.
-fn acceptor(files: &TlsFiles) -> io::Result<TlsAcceptor> {
-    let chain = CertificateDer::pem_file_iter(&files.certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| unusable("certificate", &files.certificate, &error))?;
-    if chain.is_empty() {
-        return Err(unusable("certificate", &files.certificate, &"the file contains no PEM certificate"));
+/// Evidence that the client of a connection has a certificate of a trusted gateway.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatewayCertificate(());
+
+impl GatewayCertificate {
+    /// Returns the evidence after a handshake. The connection keeps certificates only if an authority of gateways signed
+    /// them; any others end the handshake.
+    pub(crate) fn from_connection(connection: &ServerConnection) -> Option<Self> {
+        connection.peer_certificates().is_some_and(|chain| !chain.is_empty()).then_some(Self(()))
     }
+
+    /// Creates evidence for a test.
+    #[cfg(test)]
+    pub(crate) fn for_test() -> Self {
+        Self(())
+    }
+}
+
+/// Loads the files and returns the acceptor for TLS handshakes.
+fn acceptor(files: &TlsFiles, gateway_authorities: Option<&Path>) -> io::Result<TlsAcceptor> {
+    let chain = certificates("certificate", &files.certificate)?;
     check_secret_file(&files.key).map_err(|error| unusable("key", &files.key, &error))?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable("key", &files.key, &error))?;
+    let verifier = gateway_authorities.map_or(Ok(WebPkiClientVerifier::no_client_auth()), gateway_verifier)?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+        .and_then(|config| config.with_client_cert_verifier(verifier).with_single_cert(chain, key));
     let mut config = config.map_err(|error| unusable("certificate", &files.certificate, &error))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Returns the check of certificates of gateways. Clients without one are admitted: they have tokens, or send probes.
+fn gateway_verifier(path: &Path) -> io::Result<Arc<dyn ClientCertVerifier>> {
+    let unusable = |error: &dyn fmt::Display| unusable("authorities of gateways in", path, error);
+    let mut roots = RootCertStore::empty();
+    for authority in certificates("authorities of gateways in", path)? {
+        roots.add(authority).map_err(|error| unusable(&error))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()));
+    verifier.allow_unauthenticated().build().map_err(|error| unusable(&error))
+}
+
+/// Reads the certificates of a PEM file.
+fn certificates(kind: &str, path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| unusable(kind, path, &error))?;
+    match chain.is_empty() {
+        true => Err(unusable(kind, path, &"the file contains no PEM certificate")),
+        false => Ok(chain),
+    }
 }
 
 fn unusable(kind: &str, path: &Path, error: &dyn std::fmt::Display) -> io::Error {

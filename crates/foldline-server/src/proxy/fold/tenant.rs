@@ -53,7 +53,7 @@ const MIN_API_KEY_CHARS: usize = 20;
 
 /// Returns the tenancy for these settings: the chosen one if it is safe, otherwise the default for the tokens.
 fn resolve_tenancy(settings: &ProxySettings) -> io::Result<Tenancy> {
-    let (tokens, is_open) = (&settings.tokens, settings.tokens.is_empty());
+    let (tokens, is_open) = (&settings.tokens, settings.is_open());
     let all_named = tokens.iter().all(|token| token.name().is_some());
     let tenancy = settings.tenancy.unwrap_or(match (is_open, all_named) {
         (true, _) => Tenancy::Single,
@@ -117,7 +117,7 @@ pub fn tenant_kind(settings: &ProxySettings, name: &str) -> Option<TenantKind> {
     } else if is_key && by_key {
         Some(TenantKind::Key)
     } else {
-        (!settings.gateways.is_empty() && is_name(name)).then_some(TenantKind::Gateway)
+        (settings.has_gateways() && is_name(name)).then_some(TenantKind::Gateway)
     }
 }
 
