@@ -183,3 +183,57 @@ fn exhausted_connections_fail_open() {
     };
     run_outage(move |database, _| set_limit(database, 0), move |database, _| set_limit(database, -1));
 }
+
+/// Runs one turn. Returns its time, and true if it had neither a crease nor a hidden round.
+async fn run_plain_turn(harness: &ProxyHarness, session: &mut ClientSession) -> (Duration, bool) {
+    let creases = harness.metric("foldline_creases_total").await;
+    let (requests, begin) = (harness.received().len(), Instant::now());
+    let response = harness.post(endpoint(session.format), session.body()).await;
+    let time = begin.elapsed();
+    assert!(response.is_complete && response.status == 200, "turn {}: {response:?}", session.turn);
+    session.advance(&response.body);
+    let is_plain =
+        harness.received().len() == requests + 1 && harness.metric("foldline_creases_total").await == creases;
+    (time, is_plain)
+}
+
+/// A turn without a crease whose predecessor the same replica served waits for no round trip: it is as fast if the
+/// database does not answer. A turn of another replica's conversation waits.
+#[test]
+fn turn_without_crease_needs_no_database() {
+    const CHECKED_TURNS: std::ops::Range<usize> = 14..28;
+    let Some(database) = database() else { return };
+    run_test(async {
+        // The same conversation with a file shows which turns have no crease.
+        let (folder, answer) = (tempfile::tempdir().unwrap(), |received: &_| reply(Format::OpenAiChat, received));
+        let file = Archive::open(folder.path().join("archive.db")).unwrap();
+        let harness = ProxyHarness::start(small_window_settings(), Some(file), answer).await;
+        let (mut session, mut plain_turns) = (ClientSession::new(Format::OpenAiChat), Vec::new());
+        for _ in 0..CHECKED_TURNS.end {
+            plain_turns.push(run_plain_turn(&harness, &mut session).await.1);
+        }
+        let plain_count = plain_turns[CHECKED_TURNS].iter().filter(|is_plain| **is_plain).count();
+        assert!((4..CHECKED_TURNS.len()).contains(&plain_count), "{plain_turns:?}");
+
+        let mut test = OutageTest::start(&database).await;
+        for (turn, expected) in plain_turns.into_iter().enumerate() {
+            let is_paused = expected && CHECKED_TURNS.contains(&turn);
+            if is_paused {
+                test.link.set(LinkMode::Paused);
+            }
+            let (time, is_plain) = run_plain_turn(&test.harness, &mut test.session).await;
+            assert_eq!(is_plain, expected, "turn {turn}");
+            assert!(!is_paused || time < Duration::from_secs(1), "turn {turn} took {time:?}");
+            test.link.set(LinkMode::Open);
+        }
+        assert_eq!(test.harness.metric("foldline_internal_errors_total").await, 0.0);
+
+        let link = DatabaseLink::start(database.port()).await;
+        let archive = Archive::open(database.url_at(link.port)).unwrap();
+        let replica = test.harness.add_replica(small_window_settings(), archive).await;
+        test.harness.switch_to(replica);
+        link.set(LinkMode::Paused);
+        let (time, _) = run_plain_turn(&test.harness, &mut test.session).await;
+        assert!(time > Duration::from_secs(2), "another replica reads the ledger: {time:?}");
+    });
+}
