@@ -33,20 +33,41 @@ const TURNS: usize = 40;
 /// Responses that a replica gives before it is killed: between these numbers.
 const MIN_RESPONSES: usize = 2;
 const MAX_RESPONSES: usize = 24;
+/// The first handle, in order, that the database of the negative control discards.
+const FIRST_DISCARDED: &str = "h";
 /// Longest wait for a replica to give them.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// Runs in CI.
 #[test]
 fn five_kills_lose_no_handle() {
-    kill_replicas(5);
+    check_kills(5);
+}
+
+/// Negative control: a database that discards half of the originals, so replicas respond without having stored them.
+#[test]
+fn discarded_originals_are_found() {
+    let discard_half = format!(
+        "CREATE FUNCTION discard() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER discard BEFORE INSERT ON foldline.original FOR EACH ROW WHEN (NEW.handle >= '{FIRST_DISCARDED}')
+         EXECUTE FUNCTION discard()"
+    );
+    let run = kill_replicas(3, |database| {
+        drop(database.open());
+        database.query(&discard_half);
+    });
+    let Some(KillRun { seen, lost, missing }) = run else { return };
+    let (discarded, stored): (Vec<Handle>, Vec<Handle>) =
+        seen.iter().copied().partition(|handle| handle.as_str() >= FIRST_DISCARDED);
+    assert!(!discarded.is_empty() && !stored.is_empty());
+    assert_eq!((&lost, &missing), (&discarded, &discarded));
 }
 
 /// The measurement of docs/measurements/fleet.md.
 #[test]
 #[ignore = "takes minutes; cargo xtask postgres cargo test -p foldline-cli --features postgres --test replica_kills -- --ignored --nocapture"]
 fn hundred_kills_lose_no_handle() {
-    kill_replicas(100);
+    check_kills(100);
 }
 
 /// A replica, and where it listens.
@@ -99,12 +120,30 @@ struct Load {
     is_over: AtomicBool,
 }
 
-fn kill_replicas(kills: usize) {
+/// What a run has found.
+struct KillRun {
+    /// Handles that clients have received.
+    seen: BTreeSet<Handle>,
+    /// Those that the archive does not restore.
+    lost: Vec<Handle>,
+    /// Those that the replicas do not restore.
+    missing: Vec<Handle>,
+}
+
+fn check_kills(kills: usize) {
+    if let Some(run) = kill_replicas(kills, |_| ()) {
+        assert_eq!((run.lost, run.missing), (Vec::new(), Vec::new()));
+    }
+}
+
+/// Kills replicas under load, on a database that `prepare` has changed. Returns none without a server for tests.
+fn kill_replicas(kills: usize, prepare: impl FnOnce(&TestDatabase)) -> Option<KillRun> {
     let Ok(url) = std::env::var("TEST_POSTGRES_URL") else {
         println!("skipped: needs a PostgreSQL server, see `cargo xtask postgres`");
-        return;
+        return None;
     };
     let database = TestDatabase::create(&url);
+    prepare(&database);
     let (home, upstream) = (tempfile::tempdir().unwrap(), start_upstream());
     let start = || Replica::start(home.path(), &database.url(), &upstream);
     let mut replicas = [start(), start()];
@@ -135,17 +174,19 @@ fn kill_replicas(kills: usize) {
     let seen = std::mem::take(&mut *load.seen.lock().unwrap());
     assert!(seen.len() > kills, "only {} handles were seen", seen.len());
     let lost = lost_handles(&database.open(), &seen);
-    let missing = seen.iter().enumerate().filter(|(at, handle)| !restores(&replicas[at % 2], handle)).count();
+    let is_missing = |(at, handle): &(usize, &Handle)| !restores(&replicas[at % 2], handle);
+    let missing: Vec<Handle> = seen.iter().enumerate().filter(is_missing).map(|(_, handle)| *handle).collect();
     println!(
-        "{kills} kills in {:.1} s, {} responses, {} requests sent again, {} handles seen, {} lost, {missing} not restored \
-         by a replica",
+        "{kills} kills in {:.1} s, {} responses, {} requests sent again, {} handles seen, {} lost, {} not restored by a \
+         replica",
         begun_at.elapsed().as_secs_f64(),
         load.responses.iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>(),
         load.retries.load(Ordering::SeqCst),
         seen.len(),
         lost.len(),
+        missing.len(),
     );
-    assert_eq!((lost, missing), (Vec::new(), 0));
+    Some(KillRun { seen, lost, missing })
 }
 
 /// Returns the handles that the archive does not restore exactly.
