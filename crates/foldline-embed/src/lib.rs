@@ -16,7 +16,7 @@ pub use crate::count::count_tokens;
 pub use crate::error::{EmbedError, EmbedErrorKind};
 pub use crate::one_shot::{FoldedBody, fold_body};
 pub use crate::options::{ArchiveChoice, SessionOptions};
-pub use crate::replay::{ReplayOptions, replay_recordings};
+pub use crate::replay::{ReplayOptions, merge_replays, replay_recordings, replay_shard};
 pub use crate::session::{EmbeddedSession, OriginalHit};
 pub use foldline::engine::{JsonMessage, JsonRendering};
 

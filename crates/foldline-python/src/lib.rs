@@ -173,6 +173,17 @@ fn replay(py: Python<'_>, paths: Vec<PathBuf>, options: &str) -> PyResult<String
     detached(py, || foldline_embed::replay_recordings(&paths, &ReplayOptions::from_json(options)?))
 }
 
+#[pyfunction]
+fn replay_shard(py: Python<'_>, paths: Vec<PathBuf>, options: &str, shard: &str) -> PyResult<String> {
+    detached(py, || foldline_embed::replay_shard(&paths, &ReplayOptions::from_json(options)?, shard))
+}
+
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "arguments from Python are owned")]
+fn merge_replays(py: Python<'_>, results: Vec<String>) -> PyResult<String> {
+    detached(py, || foldline_embed::merge_replays(&results))
+}
+
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
@@ -189,5 +200,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(broken_laws, module)?)?;
     module.add_function(wrap_pyfunction!(tool_declaration, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
+    module.add_function(wrap_pyfunction!(replay_shard, module)?)?;
+    module.add_function(wrap_pyfunction!(merge_replays, module)?)?;
     Ok(())
 }

@@ -89,6 +89,40 @@ def test_bad_input_is_a_typed_error(call):
         call()
 
 
+def write_recordings(path, count):
+    """Writes recorded conversations, whose calls read files."""
+
+    def turn(session, number):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        text = "".join(f"value_{session}_{number}_{line} = {line * number}\n" for line in range(200))
+        return [
+            {"role": "assistant", "content": f"Reading file_{number}.py.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": text},
+        ]
+
+    with path.open("w") as file:
+        for session in range(count):
+            messages = [{"role": "user", "content": f"Task {session}: read all files."}]
+            for number in range(12 + session):
+                messages += turn(session, number)
+            messages.append({"role": "assistant", "content": "Done."})
+            file.write(json.dumps({"id": f"session-{session}", "messages": messages}) + "\n")
+
+
+def test_merged_shards_are_the_replay_of_all(tmp_path):
+    path = tmp_path / "recordings.jsonl"
+    write_recordings(path, 6)
+    settings = {"budget": 8_000, "prices": "openai"}
+    shards = [foldline.replay_shard(path, shard=f"{number}/3", **settings) for number in (3, 1, 2)]
+    assert json.dumps(foldline.merge_replays(shards)) == json.dumps(foldline.replay(path, **settings))
+    other = foldline.replay_shard(path, shard="1/3", budget=9_000, prices="openai")
+    for results in ([], shards[:2], [*shards, shards[0]], [*shards[:1], other, *shards[2:]], ["{}"]):
+        with pytest.raises(foldline.InvalidInput):
+            foldline.merge_replays(results)
+    with pytest.raises(foldline.InvalidInput):
+        foldline.replay_shard(path, shard="4/3")
+
+
 def test_bad_message_adds_nothing():
     session = foldline.FoldSession(model="gpt-4o")
     with pytest.raises(foldline.InvalidInput):

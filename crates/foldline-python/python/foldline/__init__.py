@@ -13,7 +13,16 @@ from ._native import (
     __version__,
 )
 from ._options import Format, Message, Policy
-from ._requests import FoldedRequest, broken_laws, count_tokens, fold, replay, unfold_tool
+from ._requests import (
+    FoldedRequest,
+    broken_laws,
+    count_tokens,
+    fold,
+    merge_replays,
+    replay,
+    replay_shard,
+    unfold_tool,
+)
 from ._session import FoldSession, OriginalHit, Rendering
 
 __all__ = [
@@ -33,6 +42,8 @@ __all__ = [
     "broken_laws",
     "count_tokens",
     "fold",
+    "merge_replays",
     "replay",
+    "replay_shard",
     "unfold_tool",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from . import _native
@@ -77,6 +77,38 @@ def replay(
     The result has ``sessions``, ``calls`` and ``engines``: no compaction, then foldline. Nothing
     leaves the machine.
     """
-    options = to_json({"budget": budget, "policy": policy, "prices": prices, "min_calls": min_calls})
-    files: Sequence[str] = [os.fspath(path) for path in paths]
-    return json.loads(_native.replay(files, options))
+    return json.loads(_native.replay(_files(paths), _replay_options(budget, policy, prices, min_calls)))
+
+
+def replay_shard(
+    *paths: str | os.PathLike[str],
+    shard: str,
+    budget: int = 128_000,
+    policy: Policy = "balanced",
+    prices: str = "anthropic-5m",
+    min_calls: int = 10,
+) -> str:
+    """Replays one shard of recorded sessions, such as ``"2/8"``, and returns its result.
+
+    A session belongs to a shard by its name. Every shard reads all recordings, because statistics
+    are those of the whole set, and replays its own, which takes almost all of the time. Pass the
+    results of all shards to ``merge_replays``. They quote lines of the sessions.
+    """
+    options = _replay_options(budget, policy, prices, min_calls)
+    return _native.replay_shard(_files(paths), options, shard)
+
+
+def merge_replays(results: Iterable[str]) -> dict[str, Any]:
+    """Merges the results of all shards, in any order, into what ``replay`` returns.
+
+    A missing shard, or one of other recordings, settings or versions, raises ``InvalidInput``.
+    """
+    return json.loads(_native.merge_replays(list(results)))
+
+
+def _files(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    return [os.fspath(path) for path in paths]
+
+
+def _replay_options(budget: int, policy: Policy, prices: str, min_calls: int) -> str:
+    return to_json({"budget": budget, "policy": policy, "prices": prices, "min_calls": min_calls})
