@@ -174,7 +174,7 @@ fn unfold_reads_one_pack_and_session() {
     };
     let texts: Vec<String> = (0..100).map(|at| format!("text {at}")).collect();
     for (at, text) in texts.iter().enumerate() {
-        let ours = tenant(&database.open(), "ours").in_session(&format!("s-{at}"));
+        let ours = tenant(&database.open(), "ours").in_session(format!("s-{at}"));
         ours.store(&[original(text.as_bytes())]).unwrap();
     }
     // The server counts when a connection ends.
