@@ -2,8 +2,9 @@
 //!
 //! `cargo xtask postgres --durable cargo bench -p foldline-archive --features postgres,testing --bench postgres -- store`
 //! compares a durable store call of a crease (20 originals, 200 KB) with one bare commit of the same bytes. `-- unfold`
-//! fills an archive with `UNFOLD_ORIGINALS` originals, ten million by default, and unfolds random ones; it needs no
-//! `--durable`, without which a commit does not wait for the disk.
+//! fills an archive with `UNFOLD_ORIGINALS` originals, ten million by default, and unfolds random ones. The archive
+//! stores the first of them; the server copies their rows and packs, with other handles, until there are enough. It needs
+//! no `--durable`, without which a commit does not wait for the disk.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a failing bench stops, and it prints")]
 
 mod support;
@@ -20,6 +21,8 @@ use support::{RunTimer, SeededRng, original, quantile, random_text, sample_lines
 
 /// Originals of a store call that fills the archive.
 const FILL_BATCH: usize = 1_000;
+/// Originals that the archive stores; the rest are copies of their rows.
+const MAX_STORED: usize = 100_000;
 
 fn main() {
     let names: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
@@ -119,9 +122,14 @@ fn bench_unfold(database: &TestDatabase) {
     let lines = sample_lines();
     let mut rng = SeededRng(2);
     let tenant = local_tenant(database);
-    let mut handles: Vec<Handle> = Vec::with_capacity(count);
-    let (started, mut bytes) = (Instant::now(), 0);
-    while handles.len() < count {
+    // The index of searches is not part of this measurement.
+    database.query(
+        "CREATE FUNCTION discard() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER discard BEFORE INSERT ON foldline.unindexed FOR EACH ROW EXECUTE FUNCTION discard()",
+    );
+    let (started, stored) = (Instant::now(), count.min(MAX_STORED));
+    let mut handles: Vec<Handle> = Vec::with_capacity(stored);
+    while handles.len() < stored {
         // The number makes each text different.
         let texts: Vec<String> = (0..FILL_BATCH)
             .map(|at| {
@@ -135,16 +143,17 @@ fn bench_unfold(database: &TestDatabase) {
             std::thread::sleep(Duration::from_secs(2));
         }
         handles.extend(originals.iter().map(|original| original.handle));
-        bytes += texts.iter().map(String::len).sum::<usize>();
-        if handles.len().is_multiple_of(1_000_000) {
-            println!("unfold  {} million originals after {:.0?}", handles.len() / 1_000_000, started.elapsed());
-        }
     }
-    // The index of searches is not part of this measurement.
-    database.query("TRUNCATE foldline.unindexed");
-    let size = database.query("SELECT pg_size_pretty(pg_database_size(current_database()))");
-    println!("unfold  {} MB of text, database of {}", bytes / 1_000_000, size[0][0]);
+    println!("unfold  {} originals stored after {:.0?}", handles.len(), started.elapsed());
+    for copy in 1..count.div_ceil(stored) {
+        database.query(&copy_rows(copy));
+    }
     database.query("ANALYZE foldline.original; ANALYZE foldline.pack");
+    let counted = "SET foldline.tenant = '*'; SELECT count(*), (SELECT count(*) FROM foldline.pack),
+        pg_size_pretty(pg_database_size(current_database())) FROM foldline.original";
+    let counted = database.query(counted);
+    let [rows, packs, size] = counted[0].as_slice() else { panic!("{counted:?}") };
+    println!("unfold  {rows} originals in {packs} packs after {:.0?}, database of {size}", started.elapsed());
     let bare = BareTable::create(&database.url(), "bare", "EXTERNAL");
     for round in ["first", "second", "third"] {
         let (mut times, mut bare_times) = (Vec::new(), Vec::new());
@@ -161,4 +170,20 @@ fn bench_unfold(database: &TestDatabase) {
             println!("unfold  {round} {what:<8} p50 {half:.2?}   p99 {most:.2?}   p99.9 {nearly_all:.2?}");
         }
     }
+}
+
+/// Returns statements that copy the stored rows and their packs. Packs keep their contents; handles and hashes are random.
+fn copy_rows(copy: usize) -> String {
+    format!(
+        "SET foldline.tenant = '*';
+         INSERT INTO foldline.pack (tenant, id, length, content)
+         SELECT p.tenant, p.id + {copy} * 1000000::bigint, p.length, p.content FROM foldline.pack AS p WHERE p.id < 1000000;
+         INSERT INTO foldline.original (tenant, id, handle, hash, state, pack, start, description_len, length, tokens,
+             message, session, tool, kept_at, carried_at)
+         SELECT o.tenant, nextval('foldline.original_id'), left(md5(o.handle || '{copy}'), 12),
+             decode(md5(o.handle || '{copy}') || md5('{copy}' || o.handle), 'hex'), o.state,
+             o.pack + {copy} * 1000000::bigint, o.start, o.description_len, o.length, o.tokens, o.message, o.session,
+             o.tool, o.kept_at, o.carried_at
+         FROM foldline.original AS o WHERE o.pack < 1000000 ON CONFLICT DO NOTHING"
+    )
 }
