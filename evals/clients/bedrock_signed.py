@@ -1,6 +1,6 @@
 """Runs clients of Amazon Bedrock that sign their requests through a proxy that signs them again.
 
-    python bedrock_signed.py PYTHON FOLDLINE [TURNS [WINDOW]]   both Pythons have boto3 and anthropic[bedrock] installed
+    python bedrock_signed.py PYTHON FOLDLINE [TURNS [WINDOW [CLIENT..]]]   both Pythons have boto3 and anthropic[bedrock] installed
 
 The clients sign with invented keys. The server of `bedrock.py` checks each signature with botocore, over the body that it
 received and with the keys of the proxy; a wrong one is in the column `broken`.
@@ -54,11 +54,9 @@ def run(python, foldline, name, way, turns, window):
     with session.serve(server.answer, [("x-amzn-errortype", "ValidationException")]) as upstream:
         arguments = ["--window", str(window), "--bedrock-auth", f"aws:{REGION}"]
         with session.proxy(foldline, upstream, *arguments, environment=environment | keys) as (base, folder):
-            asked = [base, bedrock.MODEL, turns, way]
+            asked = [base, bedrock.MODEL, window, turns, way]
             is_done = session.run_agent(python, AGENTS[name], asked, environment | client_keys, folder)
-    row = {"client": name, "way": way, **server.log, "done": is_done}
-    row["ok"] = row["done"] and not row["broken"] and row["folded"] > 0
-    return row
+    return server.row(name, way, is_done)
 
 
 if __name__ == "__main__":

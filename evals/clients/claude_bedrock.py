@@ -8,7 +8,7 @@ The server requests one file after the other with the tool Read. A row for each 
     skip      Claude Code sends no credentials, and the proxy signs
     signed    Claude Code signs, and the proxy signs again
 
-Columns are those of `bedrock.py`; `paths` are the methods that Claude Code called, with their numbers.
+Columns are those of `session.py`; `paths` are the methods that Claude Code called, with their numbers.
 """
 
 import collections
@@ -35,43 +35,33 @@ WAYS = {
 }
 
 
-class ClaudeBedrock:
+class ClaudeBedrock(session.Provider):
     """The state of the server."""
 
     def __init__(self, turns, window, way, folder):
-        self.turns, self.window, self.way, self.folder = turns, window, way, folder
+        super().__init__(turns, window)
+        self.way, self.folder = way, folder
         self.paths = collections.Counter()
-        self.log = {"turns": 0, "refused": 0, "broken": [], "largest": 0, "folded": 0}
 
     def answer(self, method, path, headers, data):
         name = re.sub(r".*/", "", path.split("?")[0])
         self.paths[f"{method} {name}"] += 1
         if not path.startswith("/model/"):
-            return 404, "application/json", b"{}"
+            return session.json_response({}, 404)
         body, size = json.loads(data), len(data) // 4
         is_known = headers.get("Authorization", "").startswith("Bearer ") if self.way == "key" else bedrock_signed.is_signed(method, path, headers, data)
         broken = set() if is_known else {"credentials"}
         if name == "count-tokens":
-            return 200, "application/json", json.dumps({"inputTokens": size}).encode()
-        kind = "application/vnd.amazon.eventstream" if name.endswith("stream") else "application/json"
+            return session.json_response({"inputTokens": size})
+        reply = bedrock.REPLIES[name]
         if "Read" not in [it.get("name") for it in body.get("tools", [])]:
-            text = bedrock.invoke_stream("Reading files", None, size) if name.endswith("stream") else bedrock.invoke_body("Reading files", None, size)
-            return 200, kind, text
+            return reply(session.Turn(0, size, "Reading files", None))
         broken |= bedrock.broken_laws(body, bool(body.get("tools")), False)
-        self.log["broken"] = sorted(broken | set(self.log["broken"]))
-        if size > self.window:
-            self.log["refused"] += 1
-            error = {"message": f"prompt is too long: {size} tokens > {self.window} maximum"}
-            return 400, "application/json", json.dumps(error).encode()
-        self.log["turns"] += 1
-        self.log["largest"] = max(self.log["largest"], size)
-        self.log["folded"] += "[folded: " in json.dumps(body["messages"])
-        number = self.log["turns"]
-        is_last = number > self.turns
-        call = None if is_last else (f"toolu_{number}", {"file_path": f"{self.folder}/{number}.txt"})
-        text = DONE if is_last else f"Reading file {number}."
-        reply = bedrock.invoke_stream if name.endswith("stream") else bedrock.invoke_body
-        return 200, kind, reply(text, call, size, "Read")
+        turn = self.receive(size, broken, body["messages"])
+        if turn is None:
+            return bedrock.refusal(size, self.window)
+        arguments = turn.arguments and {"file_path": f"{self.folder}/{turn.arguments['path']}"}
+        return reply(turn._replace(arguments=arguments), "Read")
 
 
 def run(claude, foldline, way, turns, window):
@@ -92,9 +82,7 @@ def run(claude, foldline, way, turns, window):
     is_done = DONE in ended.stdout
     if not is_done:
         print(ended.stdout[-1_000:], ended.stderr[-2_000:], file=sys.stderr)
-    row = {"client": "claude", "way": way, **server.log, "paths": dict(server.paths), "done": is_done}
-    row["ok"] = is_done and not row["broken"] and row["folded"] > 0
-    return row
+    return server.row("claude", way, is_done) | {"paths": dict(server.paths)}
 
 
 if __name__ == "__main__":

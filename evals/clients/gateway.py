@@ -36,6 +36,7 @@ import urllib.request
 from contextlib import contextmanager, nullcontext
 
 import session
+from apis import broken_pairs
 from session import DONE
 
 BLOCK_TOKENS = 128
@@ -49,21 +50,6 @@ MASTER_KEY = f"sk-{secrets.token_hex(32)}"
 
 def read_file(path):
     return "".join(f"{path}: line {at} of the file has the value {at * 7919 % 1009}\n" for at in range(150))
-
-
-def broken_pairs(messages):
-    """Returns the laws that the messages of a request break."""
-    broken, open_ids = set(), []
-    for it in messages:
-        if it["role"] == "tool":
-            if it["tool_call_id"] not in open_ids:
-                broken.add("result without a call")
-            open_ids = [call for call in open_ids if call != it["tool_call_id"]]
-            continue
-        if open_ids:
-            broken.add("call without a result")
-        open_ids = [call["id"] for call in it.get("tool_calls") or []]
-    return broken
 
 
 class Provider:

@@ -1,6 +1,6 @@
 """Runs clients of Ollama's own API through the real proxy, against a server that imitates Ollama.
 
-    python ollama.py PYTHON FOLDLINE [TURNS [WINDOW]]       PYTHON has ollama and langchain-ollama installed
+    python ollama.py PYTHON FOLDLINE [TURNS [WINDOW [CLIENT..]]]       PYTHON has ollama and langchain-ollama installed
 
 The server loads the model with the options of a request, and again when they change; it drops the oldest messages of a
 prompt that does not fit, and cuts the last one, without an error. It checks that every result follows its call. Each row
@@ -16,10 +16,9 @@ of the table is one session:
 
 import json
 
+import agents
 import session
-from session import COMMON, DONE
-
-
+from session import DONE
 
 def tokens(value):
     """Returns about the number of tokens of a message or a list of tools."""
@@ -107,15 +106,14 @@ def answer(ollama, method, path, data):
 
 
 # The agents: each prints the final text.
-COMMON += "base, window, turns, way = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]\n"
 AGENTS = {
-    "ollama-python": COMMON
+    "ollama-python": agents.COMMON
     + """
 import ollama
 client = ollama.Client(host=base)
 messages = [{"role": "system", "content": "You are a careful reader."}, {"role": "user", "content": TASK}]
 for _ in range(turns + 2):
-    asked = dict(model="qwen3:8b", messages=messages, tools=[read_file], options={"num_ctx": window})
+    asked = dict(model=model, messages=messages, tools=[read_file], options={"num_ctx": window})
     if way == "stream":
         text, thinking, calls = "", "", []
         for part in client.chat(stream=True, **asked):
@@ -134,26 +132,9 @@ for _ in range(turns + 2):
         result = read_file(**call.function.arguments)
         messages.append({"role": "tool", "content": result, "tool_name": call.function.name})
 """,
-    "langchain-ollama": COMMON
-    + """
-from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
-from langchain_ollama import ChatOllama
-model = ChatOllama(model="qwen3:8b", base_url=base, num_ctx=window).bind_tools([read_file])
-messages = [SystemMessage("You are a careful reader."), HumanMessage(TASK)]
-for _ in range(turns + 2):
-    if way == "stream":
-        answer = None
-        for chunk in model.stream(messages):
-            answer = chunk if answer is None else answer + chunk
-    else:
-        answer = model.invoke(messages)
-    messages.append(answer)
-    if not answer.tool_calls:
-        print(answer.content)
-        break
-    for call in answer.tool_calls:
-        messages.append(ToolMessage(read_file(**call["args"]), tool_call_id=call["id"], name=call["name"]))
-""",
+    "langchain-ollama": agents.langchain(
+        "from langchain_ollama import ChatOllama\nllm = ChatOllama(model=model, base_url=base, num_ctx=window)\n"
+    ),
 }
 
 
@@ -165,7 +146,7 @@ def run(python, foldline, name, way, turns, window):
         session.serve(reply) as upstream,
         session.proxy(foldline, upstream, environment=environment) as (base, folder),
     ):
-        is_done = session.run_agent(python, AGENTS[name], [base, window, turns, way], environment, folder)
+        is_done = session.run_agent(python, AGENTS[name], [base, "qwen3:8b", window, turns, way], environment, folder)
     row = {"client": name, "way": way, **ollama.log, "done": is_done}
     row["ok"] = row["done"] and row["loads"] == 1 and not (row["dropped"] or row["cut"] or row["unpaired"])
     return row

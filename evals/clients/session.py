@@ -1,7 +1,15 @@
 """What the scripts for single clients share: a scripted provider, the real proxy in front of it, and an agent.
 
-A script defines the provider and its agents, and calls `main`. An agent is a Python program that reads files until the
-provider stops requesting them, and prints the final text.
+A script defines the provider and its agents, and calls `main`. An agent is a program in Python or JavaScript that reads
+files until the provider stops requesting them, and prints the final text. Each row of the table is one session:
+
+    way              whole, stream, or learned: whole, without `--window`, so that the first refusal states the window
+    turns            requests that the provider accepted
+    refused          prompts that did not fit
+    broken           rules that requests broke; must be empty
+    largest          tokens of the largest accepted prompt, as the provider estimates them
+    folded           requests that contain a marker; must not be 0
+    done             true if the client received the final text
 """
 
 import json
@@ -13,6 +21,7 @@ import tempfile
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 
 DONE = "All files are read."
 ADDRESS = re.compile(r"https?://127\.0\.0\.1:\d+")
@@ -26,6 +35,59 @@ def read_file(path: str) -> str:
     "Reads a file."
     return "".join(f"{path}: line {at} of the file has the value {at * 7919 % 1009}\\n" for at in range(150))
 '''
+
+
+class Turn(NamedTuple):
+    """A response of a scripted provider: a text, and the arguments of its call (none at the end)."""
+
+    number: int
+    size: int
+    text: str
+    arguments: dict | None
+
+
+class Provider:
+    """What every scripted provider counts, and the file that it requests next."""
+
+    def __init__(self, turns, window):
+        self.turns, self.window = turns, window
+        self.log = {"turns": 0, "refused": 0, "broken": [], "largest": 0, "folded": 0}
+
+    def receive(self, size, broken, messages):
+        """Counts a request with the rules that it breaks, and returns the turn; none if the prompt does not fit."""
+        self.log["broken"] = sorted(broken | set(self.log["broken"]))
+        if size > self.window:
+            self.log["refused"] += 1
+            return None
+        self.log["turns"] += 1
+        self.log["largest"] = max(self.log["largest"], size)
+        self.log["folded"] += "[folded: " in json.dumps(messages)
+        number = self.log["turns"]
+        is_last = number > self.turns
+        return Turn(number, size, DONE if is_last else f"Reading file {number}.", None if is_last else {"path": f"{number}.txt"})
+
+    def row(self, name, way, is_done):
+        """Returns the row of a session."""
+        row = {"client": name, "way": way, **self.log, "done": is_done}
+        row["ok"] = is_done and not row["broken"] and row["folded"] > 0
+        return row
+
+
+def report_unknown_path(method, path):
+    """Prints a path that no client should send. The proxy asks plain servers for their window."""
+    if method == "POST" and path != "/api/show":
+        print(f"unknown path {path}", file=sys.stderr)
+
+
+def json_response(body, status=200):
+    """Returns the status, the content type and the body of a response."""
+    return status, "application/json", json.dumps(body).encode()
+
+
+def event_stream(events):
+    """Returns the same for a stream of events; those that are not texts are written as JSON."""
+    texts = (it if isinstance(it, str) else f"data: {json.dumps(it)}" for it in events)
+    return 200, "text/event-stream", "".join(f"{it}\n\n" for it in texts).encode()
 
 
 @contextmanager
@@ -69,10 +131,14 @@ def environment_without(*prefixes):
 
 
 @contextmanager
-def proxy(foldline, upstream, *arguments, environment):
-    """Starts the proxy in a temporary folder, and yields its URL and the folder."""
+def proxy(foldline, upstream, *arguments, environment, settings=None):
+    """Starts the proxy in a temporary folder, and yields its URL and the folder. It has one upstream, or a settings file."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [foldline, "serve", "--listen", "127.0.0.1:0", "--upstream", upstream, "--archive", f"{folder}/archive.db"]
+        command = [foldline, "serve", "--listen", "127.0.0.1:0", "--archive", f"{folder}/archive.db"]
+        if settings:
+            with open(f"{folder}/proxy.toml", "w") as file:
+                file.write(settings)
+        command += ["--settings", f"{folder}/proxy.toml"] if settings else ["--upstream", upstream]
         process = subprocess.Popen(
             [*command, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -105,10 +171,19 @@ def tls_arguments(folder):
     return certificate, ["--tls-cert", certificate, "--tls-key", key]
 
 
-def run_agent(python, program, arguments, environment, folder):
-    """Runs an agent, and returns true if it printed the final text."""
+def window_arguments(way, window):
+    """Returns the arguments with which the proxy knows the window; none if it is to learn it."""
+    return [] if way == "learned" else ["--window", str(window)]
+
+
+def run_agent(runtime, program, arguments, environment, folder):
+    """Runs an agent, and returns true if it printed the final text.
+
+    The runtime of a program in JavaScript is the folder whose node_modules has the packages.
+    """
     # The folder has no files that an agent could import by mistake.
-    agent = [python, "-c", program, *map(str, arguments)]
+    command = ["node", "--input-type=module", "-e", program, runtime] if program.startswith("// ") else [runtime, "-c", program]
+    agent = [*command, *map(str, arguments)]
     ended = subprocess.run(agent, capture_output=True, text=True, timeout=600, env=environment, cwd=folder)
     is_done = ended.stdout.strip().endswith(DONE)
     if not is_done:
@@ -116,11 +191,22 @@ def run_agent(python, program, arguments, environment, folder):
     return is_done
 
 
-def main(agents, run):
-    """Runs every agent both ways, prints a row for each session, and exits with an error if one is not ok."""
-    python, foldline = sys.argv[1:3]
+def main(agents, run, ways=("whole", "stream")):
+    """Runs every agent in all ways, prints a row for each session, and exits with an error if one is not ok.
+
+    The arguments are the runtime of the agents, the proxy, the number of turns, the window, and the names of the agents to
+    run if not all are to.
+    """
+    # Agents run in another folder; a name without a folder is searched in PATH.
+    runtime, foldline = (os.path.abspath(it) if os.sep in it else it for it in sys.argv[1:3])
     turns, window = (int(it) for it in (sys.argv[3:5] + ["40", "32768"][len(sys.argv[3:5]) :]))
-    rows = [run(python, foldline, name, way, turns, window) for name in agents for way in ("whole", "stream")]
-    for row in rows:
-        print(json.dumps(row))
-    sys.exit(not all(row["ok"] for row in rows))
+    unknown = set(sys.argv[5:]) - set(agents)
+    if unknown:
+        sys.exit(f"no agents of these names: {', '.join(unknown)}; there are: {', '.join(agents)}")
+    is_ok = True
+    for name in sys.argv[5:] or agents:
+        for way in ways:
+            row = run(runtime, foldline, name, way, turns, window)
+            print(json.dumps(row), flush=True)
+            is_ok = is_ok and row["ok"]
+    sys.exit(not is_ok)
