@@ -109,19 +109,39 @@ const PROVIDERS: &[ProviderEntry] = &[
         provider: "Gemini API",
         paths: "/v1beta/models/MODEL:generateContent, /v1beta/models/MODEL:streamGenerateContent",
         dialects: "gemini",
-        tested_with: "Gemini CLI, google-genai",
+        tested_with: "Gemini CLI, google-genai for Python and JavaScript, langchain-google-genai",
+    },
+    ProviderEntry {
+        provider: "Gemini on Vertex",
+        paths: "/v1beta1/projects/P/locations/L/publishers/google/models/MODEL:generateContent, \
+                /v1beta1/projects/P/locations/L/publishers/google/models/MODEL:streamGenerateContent",
+        dialects: "gemini",
+        tested_with: "google-genai, langchain-google-genai",
     },
     ProviderEntry {
         provider: "Claude on Vertex",
-        paths: "/v1/projects/P/locations/L/publishers/anthropic/models/MODEL:streamRawPredict",
+        paths: "/v1/projects/P/locations/L/publishers/anthropic/models/MODEL:rawPredict, \
+                /v1/projects/P/locations/L/publishers/anthropic/models/MODEL:streamRawPredict",
         dialects: "anthropic",
-        tested_with: "tests of the proxy",
+        tested_with: "AnthropicVertex",
+    },
+    ProviderEntry {
+        provider: "Claude on Foundry",
+        paths: "/anthropic/v1/messages",
+        dialects: "anthropic",
+        tested_with: "AnthropicFoundry",
+    },
+    ProviderEntry {
+        provider: "Amazon Bedrock, Mantle",
+        paths: "/openai/v1/chat/completions, /anthropic/v1/messages",
+        dialects: "openai-chat, anthropic",
+        tested_with: "BedrockOpenAI, AnthropicBedrockMantle",
     },
     ProviderEntry {
         provider: "Amazon Bedrock, Converse",
         paths: "/model/MODEL/converse, /model/MODEL/converse-stream",
         dialects: "converse",
-        tested_with: "boto3",
+        tested_with: "boto3, langchain-aws",
     },
     ProviderEntry {
         provider: "Amazon Bedrock, InvokeModel of Claude",
@@ -142,7 +162,37 @@ const PROVIDERS: &[ProviderEntry] = &[
         tested_with: "ollama for Python, langchain-ollama",
     },
     ProviderEntry {
-        provider: "OpenRouter, Groq, Mistral, DeepSeek, xAI, vLLM, llama.cpp, LM Studio",
+        provider: "OpenRouter",
+        paths: "/v1/chat/completions",
+        dialects: "openai-chat",
+        tested_with: "openai and openrouter for Python, langchain-openrouter",
+    },
+    ProviderEntry {
+        provider: "DeepSeek",
+        paths: "/v1/chat/completions",
+        dialects: "openai-chat",
+        tested_with: "openai for Python, langchain-deepseek",
+    },
+    ProviderEntry {
+        provider: "xAI",
+        paths: "/v1/chat/completions",
+        dialects: "openai-chat",
+        tested_with: "openai for Python, langchain-xai",
+    },
+    ProviderEntry {
+        provider: "Groq",
+        paths: "/openai/v1/chat/completions",
+        dialects: "openai-chat",
+        tested_with: "groq, langchain-groq",
+    },
+    ProviderEntry {
+        provider: "Mistral",
+        paths: "/v1/chat/completions",
+        dialects: "openai-chat",
+        tested_with: "mistralai, langchain-mistralai",
+    },
+    ProviderEntry {
+        provider: "vLLM, llama.cpp, LM Studio",
         paths: "/v1/chat/completions",
         dialects: "openai-chat",
         tested_with: "tests of the proxy",
