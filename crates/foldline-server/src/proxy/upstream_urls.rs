@@ -131,7 +131,7 @@ impl UpstreamUrl {
     /// they expect it in the base URL; a provider without a path in its URL needs it.
     pub(crate) fn conversation_uri(&self, path_and_query: &str) -> Result<Uri, hyper::http::Error> {
         let first = path_and_query.trim_start_matches('/').split(['/', '?']).next().unwrap_or_default();
-        let is_unversioned = self.path.is_empty() && matches!(first, "messages" | "chat" | "responses");
+        let is_unversioned = self.path.is_empty() && matches!(first, "messages" | "chat" | "responses" | "projects");
         if is_unversioned { self.uri(&format!("{}{path_and_query}", self.version())) } else { self.uri(path_and_query) }
     }
 
@@ -205,6 +205,9 @@ mod tests {
         assert_eq!(uri("https://a", "/messages?beta=true"), "https://a/v1/messages?beta=true");
         assert_eq!(uri("https://a", "/v1/messages"), "https://a/v1/messages");
         assert_eq!(uri("https://a/v1", "/messages"), "https://a/v1/messages");
+        let vertex = "/projects/p/locations/l/publishers/anthropic/models/m:rawPredict";
+        assert_eq!(uri("https://a", vertex), format!("https://a/v1{vertex}"));
+        assert_eq!(uri("https://a/v1", &format!("/v1{vertex}")), format!("https://a/v1{vertex}"));
         assert_eq!(uri("https://a/api/codex", "/responses"), "https://a/api/codex/responses");
         assert_eq!(
             uri("https://a", "/openai/deployments/d/chat/completions"),
