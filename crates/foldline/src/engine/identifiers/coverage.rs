@@ -92,8 +92,13 @@ impl<'l> IdentifierCoverage<'l> {
         self.index.long_values(place).map(<[LongValue]>::to_vec)
     }
 
+    /// Returns the number of identifiers that occur in kept lines only.
+    pub(crate) fn kept_count(&self) -> usize {
+        self.kept_identifiers.len()
+    }
+
     /// Removes the kept identifiers from position `start` on.
-    fn release_since(&mut self, start: usize) {
+    pub(crate) fn release_since(&mut self, start: usize) {
         self.index.add_occurrences(&self.kept_identifiers[start..], -1);
         self.kept_identifiers.truncate(start);
     }

@@ -36,20 +36,26 @@ pub(crate) fn propose(view: &PassView<'_>, proposals: &mut Vec<FoldProposal>) {
     for segment in view.long_segments(SegmentKind::Result).rev() {
         let text = view.text(segment);
         let indexed = coverage.indexed_result(segment.at, text);
+        let kept_before = coverage.kept_count();
         let excerpt = match indexed.kind {
             TextKind::Json => excerpt_json(view, coverage, segment, text, &indexed),
             _ => excerpt_lines(view, coverage, segment, text, &indexed, segment.line_counts.as_ref()),
         };
         let tokens = excerpt.tokens.unwrap_or_else(|| view.options.meter.text_by_lines(&excerpt.text));
-        if tokens < segment.tokens {
-            let expected_unfold_cost = excerpt.reuse_probability * view.unfold_cost(segment);
-            proposals.push(FoldProposal {
-                at: segment.at,
-                edit: PartEdit::Text(excerpt.text),
-                tokens,
-                expected_unfold_cost,
-            });
+        if tokens >= view.folds.part_tokens(segment.at).unwrap_or(segment.tokens) {
+            // The current text remains, so its identifiers count and not those of the excerpt.
+            coverage.release_since(kept_before);
+            let part = &view.messages[segment.at.message].parts[segment.at.part];
+            view.folds.for_each_cuttable_text(segment.at, part, |place, text| coverage.count_text(place, text, 1));
+            continue;
         }
+        let expected_unfold_cost = excerpt.reuse_probability * view.unfold_cost(segment);
+        proposals.push(FoldProposal {
+            at: segment.at,
+            edit: PartEdit::Text(excerpt.text),
+            tokens,
+            expected_unfold_cost,
+        });
     }
 }
 

@@ -14,7 +14,7 @@ use crate::engine::marker;
 use crate::engine::marker::MarkerHandle;
 use crate::engine::options::FoldOptions;
 use crate::engine::original;
-use crate::engine::overlay::PartEdit;
+use crate::engine::overlay::{FoldSet, PartEdit};
 use crate::engine::passes::support::clip;
 use crate::engine::segment;
 use crate::engine::segment::{Segment, SegmentKind};
@@ -42,6 +42,8 @@ pub(crate) struct PassView<'v> {
     pub(crate) segments: &'v SegmentTable,
     /// Segments of messages that are not dropped.
     pub(crate) live: &'v [LiveSegment],
+    /// Folds accepted so far.
+    pub(crate) folds: &'v FoldSet,
     pub(crate) options: &'v FoldOptions,
     /// Calls made so far.
     pub(crate) calls: u32,

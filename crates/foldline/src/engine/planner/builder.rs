@@ -154,6 +154,7 @@ impl<'d> PlanBuilder<'d> {
             messages: self.messages,
             segments: &self.state.segments,
             live: &self.live,
+            folds: &self.folds,
             options: self.options,
             calls: self.state.rounds.calls(),
             edit_from: self.edit_from,
@@ -296,11 +297,23 @@ mod tests {
     fn kept_lines(space_factors: &[f64]) -> [bool; 2] {
         let filler = "and so on, in words that nothing refers to\n".repeat(8);
         let text = format!("pub fn parse_input() {{\nthe value of other_input is read\n{filler}");
-        let mut messages = vec![
-            Message::text(Role::User, "Make the parser faster."),
-            Message::new(Role::Assistant, vec![Part::call("c", "edit_file", r#"{"path":"a.rs","old_string":"a"}"#)]),
-            Message::new(Role::Tool, vec![Part::result("c", text)]),
-        ];
+        let shown = shown_after(&[text], |builder, identifiers| {
+            for &factor in space_factors {
+                builder.run_stage(identifiers, Stage::Excerpts, factor, None).unwrap();
+            }
+        });
+        ["parse_input", "other_input"].map(|name| shown.contains(name))
+    }
+
+    /// Returns what is left of old results after `run`.
+    fn shown_after(results: &[String], run: impl FnOnce(&mut PlanBuilder<'_>, &mut IdentifierIndex)) -> String {
+        let mut messages = vec![Message::text(Role::User, "Make the parser faster.")];
+        for (at, result) in results.iter().enumerate() {
+            let id = format!("call_{at}");
+            let call = Part::call(id.clone(), "edit_file", r#"{"path":"a.rs","old_string":"a"}"#);
+            messages.push(Message::new(Role::Assistant, vec![call]));
+            messages.push(Message::new(Role::Tool, vec![Part::result(id, result.clone())]));
+        }
         for at in 0..20 {
             messages.push(Message::text(Role::Assistant, format!("step {at}")));
             messages.push(Message::text(Role::User, "go on"));
@@ -311,12 +324,25 @@ mod tests {
         messages.iter().for_each(|message| state.ingest(&options, message));
         identifiers.index_messages(&messages, &state.folds, &options.cancel, |_| None).unwrap();
         let mut builder = PlanBuilder::new(&state, &options, &messages, 0, None);
-        for &factor in space_factors {
-            builder.run_stage(&mut identifiers, Stage::Excerpts, factor, None).unwrap();
-        }
+        run(&mut builder, &mut identifiers);
         let mut shown = String::new();
-        builder.folds.for_each_rendered_text(2, &messages[2], |_| false, |_, text| shown.push_str(text));
-        ["parse_input", "other_input"].map(|name| shown.contains(name))
+        for (at, message) in messages.iter().enumerate().filter(|(_, message)| message.has_results()) {
+            builder.folds.for_each_rendered_text(at, message, |_| false, |_, text| shown.push_str(text));
+        }
+        shown
+    }
+
+    #[test]
+    fn excerpt_that_stays_smaller_does_not_remove_lines_elsewhere() {
+        let filler = "and so on, in words that nothing refers to\n".repeat(8);
+        let result = |name: &str| format!("the value of shared_input is read\npub fn {name}() {{\n{filler}");
+        let shown = shown_after(&[result("parse_older"), result("parse_newer")], |builder, identifiers| {
+            // The newer result is cut below the value of the shared line, and then the target is reached.
+            let target = builder.request_tokens - 1;
+            builder.run_stage(identifiers, Stage::Excerpts, 16.0, Some(target)).unwrap();
+            builder.run_stage(identifiers, Stage::Excerpts, 1.1, None).unwrap();
+        });
+        assert!(shown.contains("shared_input"), "{shown}");
     }
 
     #[test]
