@@ -5,10 +5,10 @@
 
 use crate::conversation::{CallArguments, Conversation, ImagePart, MediaSource, Message, Part, Role};
 use crate::engine::{Crease, ReasoningRetention, Trigger, marker, text_kind};
-use crate::laws::{LawProfile, check_conversation};
+use crate::laws::{LawProfile, RewriteContext, check_conversation, compare};
 use crate::tokens::Tokens;
-use crate::wire::Format;
-use crate::{FoldOptions, FoldSession, Ledger, Meter, ModelTable, Policy, Prices, fold};
+use crate::wire::{Format, Request};
+use crate::{FoldOptions, FoldSession, Ledger, MemoryStore, Meter, ModelTable, Policy, Prices, apply, fold};
 
 fn options(budget: Tokens) -> FoldOptions {
     let table = ModelTable::builtin();
@@ -284,6 +284,39 @@ fn shortened_arguments_keep_their_json_keys() {
         shortened += usize::from(text.contains("[folded: "));
     }
     assert!(shortened > 0);
+}
+
+/// Some clients record a turn that was cut off as reasoning with an empty text or none. Nothing would be left of it without
+/// its reasoning.
+#[test]
+fn reasoning_of_a_message_without_text_does_not_stop_folding() {
+    for content in [r#""content":"","#, r#""content":" ","#, r#""content":null,"#, ""] {
+        let thought = format!(r#""reasoning_content":"The parser is next. {}""#, "Hm. ".repeat(60));
+        let mut messages = vec![
+            r#"{"role":"user","content":"Make the parser faster."}"#.to_owned(),
+            format!(r#"{{"role":"assistant",{content}{thought}}}"#),
+            r#"{"role":"user","content":"Go on."}"#.to_owned(),
+        ];
+        for at in 0..12 {
+            messages.push(format!(
+                r#"{{"role":"assistant","content":"",{thought},"tool_calls":[{{"id":"c{at}","type":"function","function":{{"name":"read_file","arguments":"{{}}"}}}}]}}"#
+            ));
+            let text = serde_json::to_string(&source_text(at, 60)).unwrap();
+            messages.push(format!(r#"{{"role":"tool","tool_call_id":"c{at}","content":{text}}}"#));
+        }
+        let body = format!(r#"{{"model":"gpt-4o","messages":[{}]}}"#, messages.join(","));
+        let request = Request::parse(Format::OpenAiChat, body.as_bytes()).unwrap();
+        let profile = LawProfile::for_request(&request);
+        let options = options(8_000).with_rules(&profile);
+        let store = MemoryStore::default();
+        let folded = apply(&request, &options, &Ledger::default(), Some(&store), &|_| ());
+        let folded = folded.unwrap_or_else(|error| panic!("{content}: {error}"));
+        assert!(folded.tokens <= 8_000);
+        let rewritten = Request::parse(Format::OpenAiChat, &folded.body).unwrap();
+        assert_eq!(compare(&request, &rewritten, &RewriteContext::new(&profile)), [], "{content}");
+        let kept = String::from_utf8(folded.body.to_vec()).unwrap().matches("reasoning_content").count();
+        assert!((1..12).contains(&kept), "{kept}");
+    }
 }
 
 #[test]
