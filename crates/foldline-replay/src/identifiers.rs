@@ -54,6 +54,9 @@ pub fn for_each_identifier<'t>(line: &'t str, mut visit: impl FnMut(&'t str, Ide
         let in_code = is_delimiter(at) || start.checked_sub(1).is_some_and(is_delimiter);
         // Runs are ASCII, so their ends are character boundaries.
         let run = &line[start..at];
+        if is_plain_word(run) {
+            continue;
+        }
         if !has_colon {
             visit_run(run, in_code, &mut visit);
             continue;
@@ -64,6 +67,16 @@ pub fn for_each_identifier<'t>(line: &'t str, mut visit: impl FnMut(&'t str, Ide
         }
         run.split(':').for_each(|piece| visit_run(piece, in_code, &mut visit));
     }
+}
+
+/// Returns true for a word in lower case, or with a capital in front, with punctuation after it and at most one byte of
+/// it before. Most runs are such a word, and nothing in it is an identifier.
+fn is_plain_word(run: &str) -> bool {
+    let bytes = run.as_bytes();
+    let start = usize::from(!is_word_byte(bytes[0]));
+    let Some((first, rest)) = bytes[start..].split_first() else { return true };
+    let word = rest.iter().take_while(|byte| byte.is_ascii_lowercase()).count();
+    first.is_ascii_alphabetic() && !rest[word..].iter().any(|&byte| is_word_byte(byte))
 }
 
 /// Bytes next to a name in code, and rarely next to a word in a sentence.
@@ -98,8 +111,12 @@ fn is_qualified_name(text: &str) -> bool {
     }
 }
 
+/// Strips everything except letters, digits and underscores from both ends of a run, which is ASCII.
 fn trim_to_words(text: &str) -> &str {
-    text.trim_matches(|c: char| !is_word_byte(c as u8))
+    let bytes = text.as_bytes();
+    let start = bytes.iter().position(|&byte| is_word_byte(byte)).unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|&byte| is_word_byte(byte)).map_or(start, |last| last + 1);
+    &text[start..end]
 }
 
 /// Visits the identifiers of a run: a sequence of characters that may be part of a path.
