@@ -7,6 +7,7 @@
 
 use foldline::conversation::ToolCall;
 use foldline::{Message, Part};
+use memchr::memmem;
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -161,8 +162,18 @@ fn scan_markers(text: &str, note: &mut impl FnMut(FileAction, &str)) {
     }
 }
 
+/// Words of which every test summary contains at least one.
+const TEST_WORDS: [&str; 6] = ["pass", "PASS", "fail", "FAIL", "test result: ok", "ok  \t"];
+
+fn contains_any(text: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| memmem::find(text.as_bytes(), word.as_bytes()).is_some())
+}
+
 /// Returns the status of the last test summary in a text.
 fn test_status(text: &str) -> Option<u64> {
+    if !contains_any(text, &TEST_WORDS) {
+        return None;
+    }
     let passed = |passed: bool| xxh3_64_with_seed(&[u8::from(passed)], TEST_SEED);
     text.lines().rev().find_map(|line| {
         let line = line.trim();
@@ -192,7 +203,8 @@ fn test_status(text: &str) -> Option<u64> {
 fn last_error(text: &str, marked: bool) -> Option<u64> {
     const ERROR_WORDS: [&str; 6] = ["error:", "error[", "Error:", "fatal:", "panicked at", "Exception:"];
     let is_error_line = |line: &&str| line.len() < 500 && ERROR_WORDS.iter().any(|word| line.contains(word));
-    let line = text.lines().rev().find(is_error_line).or_else(|| text.lines().next().filter(|_| marked))?;
+    let found = if contains_any(text, &ERROR_WORDS) { text.lines().rev().find(is_error_line) } else { None };
+    let line = found.or_else(|| text.lines().next().filter(|_| marked))?;
     Some(xxh3_64_with_seed(line.trim().as_bytes(), ERROR_SEED))
 }
 
