@@ -131,7 +131,7 @@ impl CorpusEval {
         engines.extend(window_engines(engines.len())?);
         let main = self.compare_engines(&engines, prices)?;
 
-        let summaries: Vec<EngineSummary> = (0..main.engine_names.len()).map(|row| main.summary(row)).collect();
+        let summaries = main.summaries();
         let mut text = introduction(&main, &prices);
         text += &headline_section(&main, &summaries, window_rows)?;
         text += "\n## Comparison\n\nIn percent. Tokens and costs are relative to no compaction.\n\n";

@@ -180,7 +180,7 @@ fn report(comparison: &EngineComparison, min_calls: &str) -> Result<String, Embe
     if comparison.outcomes.is_empty() {
         return Err(EmbedError::invalid(format_args!("no recorded session has {min_calls} calls or more")));
     }
-    let engines: Vec<_> = (0..comparison.engine_names.len()).map(|at| comparison.summary(at)).collect();
+    let engines = comparison.summaries();
     let report = serde_json::json!({
         "sessions": comparison.outcomes.len(),
         "calls": comparison.calls(),

@@ -342,26 +342,32 @@ impl EngineComparison {
         self.outcomes.iter().map(cost).collect()
     }
 
+    /// Summarizes every engine over all conversations, in order.
+    pub fn summaries(&self) -> Vec<EngineSummary> {
+        (0..self.engine_names.len()).into_par_iter().map(|engine| self.summary(engine)).collect()
+    }
+
     /// Summarizes one engine over all conversations.
     pub fn summary(&self, engine: usize) -> EngineSummary {
         let full = self.scores(0);
         let ours = self.scores(engine);
         let count = self.outcomes.len();
-        let sum = |scores: &[&ReplayScore], draw: &[usize], metric: &dyn Fn(&ReplayScore) -> f64| -> f64 {
-            draw.iter().map(|&at| metric(scores[at])).sum()
+        let values = |scores: &[&ReplayScore], metric: &dyn Fn(&ReplayScore) -> f64| -> Vec<f64> {
+            scores.iter().map(|score| metric(score)).collect()
         };
-        let relative = |metric: &dyn Fn(&ReplayScore) -> f64| {
-            bootstrap(count, |draw| sum(&ours, draw, metric) / sum(&full, draw, metric).max(f64::MIN_POSITIVE))
-        };
-        let share = |metric: &dyn Fn(&ReplayScore) -> crate::HitRatio| {
-            bootstrap(count, |draw| {
-                let all = sum(&ours, draw, &|score| metric(score).total as f64);
-                if all == 0.0 { 1.0 } else { sum(&ours, draw, &|score| metric(score).hits as f64) / all }
-            })
-        };
-        let total = |costs: &[f64], draw: &[usize]| -> f64 { draw.iter().map(|&at| costs[at]).sum() };
-        let relative_cost = |ours: &[f64], full: &[f64]| {
+        let total = |values: &[f64], draw: &[usize]| -> f64 { draw.iter().map(|&at| values[at]).sum() };
+        let relative_to = |ours: &[f64], full: &[f64]| {
             bootstrap(count, |draw| total(ours, draw) / total(full, draw).max(f64::MIN_POSITIVE))
+        };
+        let relative =
+            |metric: &dyn Fn(&ReplayScore) -> f64| relative_to(&values(&ours, metric), &values(&full, metric));
+        let share = |metric: &dyn Fn(&ReplayScore) -> crate::HitRatio| {
+            let hits = values(&ours, &|score| metric(score).hits as f64);
+            let totals = values(&ours, &|score| metric(score).total as f64);
+            bootstrap(count, |draw| {
+                let all = total(&totals, draw);
+                if all == 0.0 { 1.0 } else { total(&hits, draw) / all }
+            })
         };
         let [full_cost, our_cost] = [0, engine].map(|row| self.costs(row, ReplayScore::cost));
         let [full_retries, our_retries] = [0, engine].map(|row| self.costs(row, ReplayScore::cost_with_retries));
@@ -381,8 +387,8 @@ impl EngineComparison {
         EngineSummary {
             name: self.engine_names[engine].clone(),
             tokens: relative(&|score| score.tokens as f64),
-            cost: relative_cost(&our_cost, &full_cost),
-            cost_with_retries: relative_cost(&our_retries, &full_retries),
+            cost: relative_to(&our_cost, &full_cost),
+            cost_with_retries: relative_to(&our_retries, &full_retries),
             worst_cost: relative_costs.iter().copied().fold(0.0, f64::max),
             costlier_sessions: relative_costs.iter().filter(|&&cost| cost > 1.005).count(),
             context_kept: share(&|score| score.context_kept),

@@ -366,7 +366,8 @@ enum ReadErrorMode<'a> {
 
 /// Formats the console summary: a few sentences and the table.
 fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
-    let (full, ours) = (comparison.summary(0), comparison.summary(1));
+    let summaries = comparison.summaries();
+    let (full, ours) = (&summaries[0], &summaries[SUBJECT]);
     let money = match comparison.dollars(1).zip(comparison.dollars(0)) {
         Some((ours, full)) => format!(", ${ours:.2} instead of ${full:.2} at list prices"),
         None => String::new(),
@@ -389,15 +390,14 @@ fn format_summary(comparison: &EngineComparison, prices: &str) -> String {
         rounded(comparison.prices.write),
         rounded(comparison.prices.read),
         ours.name,
-        tokens(&ours),
-        tokens(&full),
+        tokens(ours),
+        tokens(full),
         format_share(ours.tokens.value),
         format_share(ours.cost.value),
         format_share(ours.cost_with_retries.value),
         format_share(ours.actions_missing_context.value),
         format_share(ours.edits_that_apply.value),
     );
-    let summaries: Vec<EngineSummary> = (0..comparison.engine_names.len()).map(|row| comparison.summary(row)).collect();
     text.push_str(&summary_table(&summaries).to_string());
     text.push('\n');
     summaries.iter().filter_map(format_violations).for_each(|line| text.push_str(&line));

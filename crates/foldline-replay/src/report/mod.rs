@@ -125,9 +125,9 @@ impl ReplayReport {
         budget: u64,
     ) -> Self {
         let prices = &comparison.prices;
-        let rows = (0..comparison.engine_names.len())
-            .map(|at| {
-                let summary = comparison.summary(at);
+        let summaries = comparison.summaries().into_iter();
+        let rows = summaries
+            .map(|summary| {
                 let is_bound = OracleSchedule::ALL.iter().any(|schedule| schedule.name() == summary.name);
                 ReportRow { is_bound, usage: summary.score.usage, retry_usage: summary.score.retry_usage, summary }
             })
