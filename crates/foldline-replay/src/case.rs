@@ -22,6 +22,7 @@ use crate::artifact_trail::TrailFacts;
 use crate::edit::{self, EditAnchor};
 use crate::engine::SharedMessage;
 use crate::identifiers::{IdentifierClass, for_each_identifier};
+use crate::message_hash::message_hash;
 use crate::repeats::{self, RepeatedResult};
 use crate::text::{TextOrigin, for_each_text, joined_text};
 use crate::whole_strings::{for_each_whole_string, string_hash};
@@ -127,7 +128,6 @@ pub struct TextPosition {
 #[derive(Debug)]
 pub(crate) struct MessageMetrics {
     pub(crate) hash: u64,
-    pub(crate) bytes: usize,
     pub(crate) tokens: u64,
     /// The needed identifiers and whole strings of its verbatim lines, once for each line.
     pub(crate) identifiers: Box<[u32]>,
@@ -373,7 +373,6 @@ impl ReplayCase {
 
     /// Measures a rendered message against the originals.
     pub(crate) fn measure(&self, message: &foldline::Message<'_>) -> MessageMetrics {
-        let form = canonical_bytes(message);
         let mut identifiers = Vec::new();
         let mut instructions = Vec::new();
         let mut invented_bytes = 0;
@@ -397,8 +396,7 @@ impl ReplayCase {
         });
         MessageMetrics {
             results: results.collect(),
-            hash: xxh3_64(&form),
-            bytes: form.len(),
+            hash: message_hash(message),
             tokens: self.meter.message(message),
             identifiers: identifiers.into(),
             instructions: instructions.into(),
@@ -416,8 +414,7 @@ impl ReplayCase {
 
     /// Returns the metrics of a rendered message; those of the originals are precomputed.
     pub(crate) fn metrics_for(&self, message: &SharedMessage) -> Arc<MessageMetrics> {
-        let hash = xxh3_64(&canonical_bytes(message));
-        match self.by_hash.get(&hash) {
+        match self.by_hash.get(&message_hash(message)) {
             Some(&at) => Arc::clone(&self.metrics[at]),
             None => Arc::new(self.measure(message)),
         }
@@ -438,12 +435,6 @@ impl ReplayCase {
 fn marker_bytes(line: &str) -> u64 {
     let marker = line.find("[folded: ").and_then(|at| Some(&line[at..=at + line[at..].find(']')?]));
     marker.filter(|it| it.len() <= MAX_MARKER_BYTES && is_marker(it)).map_or(0, |it| it.len() as u64)
-}
-
-/// Returns the byte form of a message by which renderings are compared. Any fixed form gives the same
-/// prefix except for a few bytes.
-pub(crate) fn canonical_bytes(message: &foldline::Message<'_>) -> Vec<u8> {
-    serde_json::to_vec(message).expect("a message is plain data")
 }
 
 impl ReplayCase {

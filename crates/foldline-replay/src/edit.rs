@@ -58,11 +58,11 @@ pub(crate) fn find_anchors(
 }
 
 /// Returns true if a rendered message contains the old text.
-pub(crate) fn contains_text(old: &str, message: &Message<'_>) -> bool {
-    let finder = Finder::new(old);
+pub(crate) fn contains_text(old: &Finder<'_>, message: &Message<'_>) -> bool {
     let mut found = false;
     for_each_text(message, |_, _, text| {
-        found = found || (text.len() >= old.len() && finder.find(without_line_numbers(text).as_bytes()).is_some());
+        found =
+            found || (text.len() >= old.needle().len() && old.find(without_line_numbers(text).as_bytes()).is_some());
     });
     found
 }
@@ -186,7 +186,8 @@ mod tests {
         let found = find_anchors(&messages, [1..2, 2..3].into_iter());
         assert_eq!(found[0][0].messages, [0]);
         assert!(found[1].is_empty());
-        assert!(contains_text("a() {\n    b();", &messages[0]));
-        assert!(!contains_text("a() {\n    b();", &Message::text(Role::User, "a() {\n[2 lines folded]\n    b();")));
+        let old = Finder::new("a() {\n    b();");
+        assert!(contains_text(&old, &messages[0]));
+        assert!(!contains_text(&old, &Message::text(Role::User, "a() {\n[2 lines folded]\n    b();")));
     }
 }

@@ -20,6 +20,7 @@ mod external;
 pub(crate) mod foldline_engine;
 pub(crate) mod identifiers;
 mod interval;
+mod message_hash;
 pub(crate) mod oracle;
 mod recall;
 pub(crate) mod recordings;

@@ -12,9 +12,9 @@ use foldline::{Handle, Message, Meter, Part};
 use rustc_hash::{FxHashMap, FxHashSet};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::case::canonical_bytes;
 use crate::engine::{EngineError, EngineSession, EngineSetup, RenderingDelta, ReplayEngine, SharedMessage};
 use crate::foldline_engine::FoldlineEngine;
+use crate::message_hash::canonical_bytes;
 use crate::text::{TextOrigin, for_each_text};
 
 /// Maximum lines that are recalled at a request.

@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use foldline::Handle;
+use memchr::memmem::Finder;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::artifact_trail::TrailFacts;
-use crate::case::{MessageMetrics, ReplayCase, canonical_bytes};
+use crate::case::{MessageMetrics, ReplayCase};
 use crate::edit::{self, EditAnchor};
 use crate::engine::{EngineError, RenderingDelta, SharedMessage};
+use crate::message_hash::canonical_bytes;
 
 pub(crate) struct TrackedRendering<'c> {
     case: &'c ReplayCase,
@@ -135,12 +137,12 @@ impl<'c> TrackedRendering<'c> {
     }
 
     pub(crate) fn has_anchor(&self, anchor: &EditAnchor) -> bool {
-        anchor.messages.iter().any(|&at| self.intact_counts[at] > 0)
-            || self
-                .slots
-                .iter()
-                .filter(|slot| slot.metrics.original_index.is_none())
-                .any(|slot| edit::contains_text(&anchor.old_text, &slot.message))
+        if anchor.messages.iter().any(|&at| self.intact_counts[at] > 0) {
+            return true;
+        }
+        let finder = Finder::new(&anchor.old_text);
+        let mut changed = self.slots.iter().filter(|slot| slot.metrics.original_index.is_none());
+        changed.any(|slot| edit::contains_text(&finder, &slot.message))
     }
 
     /// Returns the handles that appeared since the last call.
@@ -151,6 +153,10 @@ impl<'c> TrackedRendering<'c> {
     /// Returns the handles in the rendering.
     pub(crate) fn current_handles(&self) -> impl Iterator<Item = Handle> + '_ {
         self.handles.iter().filter(|&(_, &count)| count > 0).map(|(&handle, _)| handle)
+    }
+
+    pub(crate) fn has_handles(&self) -> bool {
+        !self.handles.is_empty()
     }
 
     pub(crate) fn has_handle(&self, handle: Handle) -> bool {
@@ -222,7 +228,7 @@ impl<'c> TrackedRendering<'c> {
 
 /// Returns the tokens of the common beginning of two messages, by its share of the bytes.
 fn common_prefix_tokens(old: &RenderedSlot, new: &RenderedSlot) -> u64 {
-    let (old, bytes) = (canonical_bytes(&old.message), canonical_bytes(&new.message));
-    let common = old.iter().zip(&bytes).take_while(|(old, new)| old == new).count();
-    new.metrics.tokens * common as u64 / new.metrics.bytes.max(1) as u64
+    let (old, new_bytes) = (canonical_bytes(&old.message), canonical_bytes(&new.message));
+    let common = old.iter().zip(&new_bytes).take_while(|(old, new)| old == new).count();
+    new.metrics.tokens * common as u64 / new_bytes.len().max(1) as u64
 }

@@ -414,7 +414,10 @@ fn describe_missing(
         line: truncated(&case.line_at(need.position)),
         age: case.calls[..index].iter().rev().take_while(|call| call.start > need.position.message).count(),
         used_before: need.used_before,
-        handle: case.original_handles_at(need.position).find(|handle| rendering.has_handle(*handle)),
+        handle: match rendering.has_handles() {
+            true => case.original_handles_at(need.position).find(|handle| rendering.has_handle(*handle)),
+            false => None,
+        },
     }
 }
 
