@@ -2,12 +2,11 @@
 //!
 //! An original is stored before a rendering without it is returned; if that fails, no rendering is returned.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::cmp::Reverse;
 
-use foldline::engine::{JsonRendering, JsonSession, StoreError};
+use foldline::Handle;
+use foldline::engine::{FoldedOriginal, JsonRendering, JsonSession};
 use foldline::tokens::Tokens;
-use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{TenantArchive, answer_unfold, find_lines, truncate_answer};
 use serde_json::value::RawValue;
 
@@ -29,8 +28,6 @@ use crate::options::{SessionOptions, overhead_conversation};
 pub struct EmbeddedSession {
     session: JsonSession,
     archive: Option<TenantArchive>,
-    /// Tools of folded originals, by handle; only without an archive, which has its own index.
-    folded: FoldedTools,
 }
 
 /// An original that was found by its words.
@@ -57,7 +54,7 @@ impl EmbeddedSession {
         let mut fold_options = options.fold_options(format, None)?;
         fold_options.overhead_tokens = options.overhead_tokens(format, &fold_options)?;
         let session = JsonSession::new(format, fold_options);
-        Ok(Self { session, archive: options.archive.open()?, folded: FoldedTools::default() })
+        Ok(Self { session, archive: options.archive.open()? })
     }
 
     /// Returns the conversation.
@@ -95,15 +92,11 @@ impl EmbeddedSession {
     /// If the conversation cannot fit, or the originals cannot be stored.
     pub fn plan_request(&mut self) -> Result<JsonRendering, EmbedError> {
         let rendering = self.session.plan_request()?;
-        if rendering.has_folds() {
-            let store: &dyn OriginalStore = match &self.archive {
-                Some(archive) => archive,
-                None => &self.folded,
-            };
-            if let Err(error) = self.session.store_originals(store) {
-                self.session.forget_rendering();
-                return Err(error.into());
-            }
+        if let Some(archive) = self.archive.as_ref().filter(|_| rendering.has_folds())
+            && let Err(error) = self.session.store_originals(archive)
+        {
+            self.session.forget_rendering();
+            return Err(error.into());
         }
         Ok(rendering)
     }
@@ -163,43 +156,13 @@ impl EmbeddedSession {
                 })
                 .collect());
         }
-        let originals = self.folded.newest_first().into_iter();
-        let originals = originals.filter_map(|(handle, tool)| Some((handle, tool, self.session.unfold(handle)?)));
-        let hits = originals.filter_map(|(handle, tool, bytes)| {
+        let mut originals: Vec<FoldedOriginal<'_>> = self.session.folded_originals().collect();
+        originals.sort_by_key(|it| (Reverse(it.message), it.handle));
+        let hits = originals.into_iter().filter_map(|it| {
+            let bytes = self.session.unfold(it.handle)?;
             let (line, snippet) = find_lines(&String::from_utf8_lossy(&bytes), words)?;
-            Some(OriginalHit { handle: handle.to_string(), tool, line, snippet })
+            Some(OriginalHit { handle: it.handle.to_string(), tool: it.tool.map(str::to_owned), line, snippet })
         });
         Ok(hits.take(limit).collect())
-    }
-}
-
-/// The tools of folded originals. The originals themselves are in the session.
-#[derive(Debug, Default)]
-struct FoldedTools(Mutex<BTreeMap<Handle, FoldedTool>>);
-
-/// The tool of an original, and the message that has it.
-#[derive(Debug)]
-struct FoldedTool {
-    message: usize,
-    tool: Option<String>,
-}
-
-impl FoldedTools {
-    fn newest_first(&self) -> Vec<(Handle, Option<String>)> {
-        let folded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = folded.iter().map(|(handle, it)| (it.message, *handle, it.tool.clone())).collect();
-        all.sort_by_key(|(message, ..)| std::cmp::Reverse(*message));
-        all.into_iter().map(|(_, handle, tool)| (handle, tool)).collect()
-    }
-}
-
-impl OriginalStore for FoldedTools {
-    fn store(&self, originals: &[Original<'_>]) -> Result<(), StoreError> {
-        let mut folded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for it in originals {
-            let tool = || FoldedTool { message: it.message, tool: it.tool.map(str::to_owned) };
-            folded.entry(it.handle).or_insert_with(tool);
-        }
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use crate::conversation::{Conversation, Message, PartId};
 use crate::engine::archive::{OriginalStore, StoreError};
 use crate::engine::handle::Handle;
 use crate::engine::options::FoldOptions;
-use crate::engine::session::{FoldSession, RenderedMessage};
+use crate::engine::session::{FoldSession, FoldedOriginal, RenderedMessage};
 use crate::error::Error;
 use crate::tokens::{Meter, Tokens};
 use crate::wire::RequestEdit;
@@ -198,6 +198,11 @@ impl JsonSession {
     /// Returns the original of a handle in this rendering or in an earlier one.
     pub fn unfold(&self, handle: Handle) -> Option<Vec<u8>> {
         self.session.unfold(handle)
+    }
+
+    /// Returns the originals that ever left the rendering, see [`FoldSession::folded_originals`].
+    pub fn folded_originals(&self) -> impl Iterator<Item = FoldedOriginal<'_>> {
+        self.session.folded_originals()
     }
 
     fn render(&self, rendered: RenderedMessage<'_>) -> Result<JsonMessage, Error> {

@@ -67,7 +67,7 @@ pub use crate::engine::options::{PinPatterns, PinRules, ReasoningRetention};
 pub use crate::engine::policy::CreaseMode;
 pub use crate::engine::readable::{OriginalImage, original_image, readable_original};
 pub use crate::engine::rendering::FoldStats;
-pub use crate::engine::session::RenderedMessage;
+pub use crate::engine::session::{FoldedOriginal, RenderedMessage};
 pub use crate::engine::stage::Stage;
 pub use crate::engine::summary::PrefixSummary;
 pub use crate::engine::tool_action::{ActionKind, ToolAction};

@@ -258,6 +258,18 @@ impl FoldSession {
         }
     }
 
+    /// Returns the originals that ever left the rendering, in no order; [`unfold`](FoldSession::unfold) restores each.
+    /// None without handles.
+    pub fn folded_originals(&self) -> impl Iterator<Item = FoldedOriginal<'_>> {
+        self.original_places.iter().map(|(&handle, place)| match place {
+            OriginalPlace::Part(at) => {
+                let call = self.state.segments.get(*at).and_then(|segment| segment.tool_call.as_ref());
+                FoldedOriginal { handle, message: at.message, tool: call.map(|call| call.tool.as_str()) }
+            }
+            OriginalPlace::Rounds(rounds) => FoldedOriginal { handle, message: rounds.start, tool: None },
+        })
+    }
+
     fn original_at(&self, place: &OriginalPlace) -> Option<Cow<'_, [u8]>> {
         match place {
             OriginalPlace::Part(at) => original::bytes_of(self.messages.get(at.message)?, *at),
@@ -295,6 +307,18 @@ impl fmt::Debug for FoldSession {
             .field("budget", &self.options.budget)
             .finish_non_exhaustive()
     }
+}
+
+/// An original that left the rendering of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FoldedOriginal<'s> {
+    /// Its handle.
+    pub handle: Handle,
+    /// Index of its message, or of the first message of its rounds.
+    pub message: usize,
+    /// Tool that produced it.
+    pub tool: Option<&'s str>,
 }
 
 /// One message of a rendering.
