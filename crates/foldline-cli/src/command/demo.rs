@@ -31,7 +31,7 @@ pub(crate) struct DemoCommand {
 
 impl DemoCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let runtime = crate::runtime::build()?;
         runtime.block_on(run_demo(self.open)).map_err(|failure| anyhow!("{failure}"))
     }
 }

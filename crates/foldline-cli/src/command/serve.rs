@@ -41,7 +41,7 @@ impl ServeCommand {
         crate::log::init_stderr();
         #[cfg(unix)]
         raise_open_file_limit();
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let runtime = crate::runtime::build()?;
         let archive_handle = archive.clone();
         let served = runtime.block_on(async {
             let (listen, scheme) = (settings.listen, if settings.tls.is_some() { "https" } else { "http" });

@@ -61,7 +61,7 @@ impl RunCommand {
             crate::log::init_file(file)?;
         }
         let client = ClientFacts::read(program);
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let runtime = crate::runtime::build()?;
         let caller = runtime.block_on(bypass_running_proxies(client.caller()));
         let layers = proxy::layers_for_child(self.settings.load()?, &caller)?;
         let settings = proxy::resolve(&layers)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use foldline::tokens::Vocabulary;
+use foldline::tokens::{TokenCounter, Vocabulary};
 use foldline_archive::Archive;
 use futures_util::future::BoxFuture;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -151,8 +151,9 @@ impl Proxy {
     }
 
     async fn serve_until(self, mut stop: BoxFuture<'_, ()>) {
-        // Loading the largest vocabulary takes a tenth of a second, which the first request would wait for.
-        drop(tokio::task::spawn_blocking(Vocabulary::o200k));
+        // Loading the largest vocabulary takes a tenth of a second, which the first request would wait for. Counting
+        // a text builds the tables of the thread, too.
+        drop(tokio::task::spawn_blocking(|| Vocabulary::o200k().count(WARM_UP_TEXT)));
         // The first look at the dashboard would wait for the journal.
         if let Some(tenant) = self.state.tenants.only_tenant() {
             self.state.activity.get(tenant.key.0, tenant.archive.as_ref()).follow();
@@ -243,6 +244,9 @@ impl Connection {
 
 /// Length of the accept queue. A client whose SYN is dropped retries after a second, then at growing intervals.
 const LISTEN_BACKLOG: u32 = 4096;
+
+/// Text with words, numbers, punctuation and white space.
+const WARM_UP_TEXT: &str = "fn main() {\n    let total = 1_024 + \"größer\".len(); // Don't\n\n\t}\n";
 
 fn bind_listener(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
