@@ -3,7 +3,7 @@
 //!
 //!     cargo bench -p foldline-cli --bench proxy [-- NAMES.. --seconds N]
 //!
-//! Names: ready, memory, growing, new, stream, load, and dashboard, which runs only if it is named. Each prints its bounds and results. Machines are
+//! Names: ready, first, memory, growing, new, large, stream, load, and dashboard, which runs only if it is named. Each prints its bounds and results. Machines are
 //! noisy: differences are taken between requests that are adjacent in time, and the load of the machine is printed.
 
 #![expect(clippy::print_stdout, reason = "the numbers are the output")]
@@ -45,6 +45,10 @@ fn run_benchmarks(words: &[&str]) {
     if wanted("ready") {
         bench_startup();
     }
+    if wanted("first") {
+        bench_first_requests("chat", BenchFormat::Chat);
+        bench_first_requests("anthropic", BenchFormat::Anthropic);
+    }
     if wanted("memory") {
         bench_memory();
     }
@@ -55,9 +59,16 @@ fn run_benchmarks(words: &[&str]) {
         bench_growing_sessions("anthropic, a window of 32,000", BenchFormat::Anthropic, &["--window", "32000"]);
     }
     if wanted("new") {
-        bench_new_conversations("chat, fits its window", BenchFormat::Chat, &[]);
-        bench_new_conversations("anthropic, fits its window", BenchFormat::Anthropic, &[]);
-        bench_new_conversations("chat, a window of 32,000", BenchFormat::Chat, &["--window", "32000"]);
+        // 29 results of these bytes: 400 KB and 556 KB.
+        bench_new_conversations("chat, 400 KB, fits its window", BenchFormat::Chat, 13_600, &[]);
+        bench_new_conversations("chat, 556 KB, fits its window", BenchFormat::Chat, 18_900, &[]);
+        bench_new_conversations("anthropic, 400 KB, fits its window", BenchFormat::Anthropic, 13_600, &[]);
+        bench_new_conversations("anthropic, 556 KB, fits its window", BenchFormat::Anthropic, 18_900, &[]);
+        bench_new_conversations("chat, 400 KB, a window of 32,000", BenchFormat::Chat, 13_600, &["--window", "32000"]);
+    }
+    if wanted("large") {
+        bench_large_conversations("chat", BenchFormat::Chat);
+        bench_large_conversations("anthropic", BenchFormat::Anthropic);
     }
     if wanted("stream") {
         bench_streaming();
@@ -183,11 +194,7 @@ fn bench_growing_sessions(name: &str, format: BenchFormat, flags: &[&str]) {
         }
     }
     let added = LatencyStats::new(added);
-    println!(
-        "  ours   {}\n  copy   {}\n  added  {added}",
-        LatencyStats::from_durations(&of_ours),
-        LatencyStats::from_durations(&of_copy)
-    );
+    print_added(&of_ours, &of_copy, &added);
     check_bound("added p50", added.quantile(0.5), 2.0, "ms");
     check_bound("added p99", added.quantile(0.99), 10.0, "ms");
 }
@@ -210,28 +217,86 @@ pub(crate) fn send_through_both(
     }
 }
 
-/// Measures conversations of 400 KB that are new to the proxy.
-fn bench_new_conversations(name: &str, format: BenchFormat, flags: &[&str]) {
+/// Measures conversations of 29 results of `bytes` bytes that are new to the proxy.
+fn bench_new_conversations(name: &str, format: BenchFormat, bytes: usize, flags: &[&str]) {
     println!("\nnew: {name}");
     let setup = BenchSetup::start(flags);
     let mut ours = BenchConnection::open(&setup.foldline.address).expect("the proxy listens");
     let mut copy = BenchConnection::open(&setup.baseline.address).expect("the proxy listens");
-    let (mut of_ours, mut of_copy) = (Vec::new(), Vec::new());
+    let (mut added, mut of_ours, mut of_copy) = (Vec::new(), Vec::new(), Vec::new());
     for seed in 0..=60 {
-        let conversation = BenchConversation::new(format, 90_000 + seed, 29, 13_600);
+        let conversation = BenchConversation::new(format, 90_000 + seed, 29, bytes);
         let body = conversation.request_body(conversation.request_count() - 1, false);
         let (mine, theirs) = send_through_both(&mut ours, &mut copy, format, &body, seed % 2 == 0);
         if seed > 0 {
+            added.push((mine.as_secs_f64() - theirs.as_secs_f64()) * 1e3);
             of_ours.push(mine);
             of_copy.push(theirs);
         }
     }
-    println!(
-        "  ours   {}\n  copy   {}",
-        LatencyStats::from_durations(&of_ours),
-        LatencyStats::from_durations(&of_copy)
-    );
+    print_added(&of_ours, &of_copy, &LatencyStats::new(added));
     check_bound("p50", LatencyStats::from_durations(&of_ours).quantile(0.5), 25.0, "ms");
+}
+
+fn print_added(ours: &[Duration], copy: &[Duration], added: &LatencyStats) {
+    let [ours, copy] = [ours, copy].map(LatencyStats::from_durations);
+    println!("  ours   {ours}\n  copy   {copy}\n  added  {added}");
+}
+
+/// Measures the first request after a start: half a second after the proxy is ready, since an agent that was
+/// started together with it has not read its task before, and immediately.
+fn bench_first_requests(name: &str, format: BenchFormat) {
+    const RESULT_BYTES: usize = 13_200;
+    println!("\nfirst: {name}, the first request after a start");
+    for (wait, what) in [(500, "half a second after the start"), (0, "immediately")] {
+        let (mut added, mut of_ours, mut of_copy) = (Vec::new(), Vec::new(), Vec::new());
+        for seed in 0..15 {
+            let setup = BenchSetup::start(&[]);
+            let body = BenchConversation::new(format, 20_000 + seed, 2, RESULT_BYTES).request_body(2, false);
+            std::thread::sleep(Duration::from_millis(wait));
+            let mut ours = BenchConnection::open(&setup.foldline.address).expect("the proxy listens");
+            let mut copy = BenchConnection::open(&setup.baseline.address).expect("the proxy listens");
+            let (mine, theirs) = send_through_both(&mut ours, &mut copy, format, &body, seed % 2 == 0);
+            added.push((mine.as_secs_f64() - theirs.as_secs_f64()) * 1e3);
+            of_ours.push(mine);
+            of_copy.push(theirs);
+        }
+        println!("  {what}:");
+        let added = LatencyStats::new(added);
+        print_added(&of_ours, &of_copy, &added);
+        if wait > 0 {
+            check_bound("added p50", added.quantile(0.5), 10.0, "ms");
+        }
+    }
+}
+
+/// Measures turns of conversations of 10 MB, which are far longer than their window.
+fn bench_large_conversations(name: &str, format: BenchFormat) {
+    const TURN_COUNT: usize = 320;
+    const MEASURED_TURNS: usize = 20;
+    println!("\nlarge: {name}, turns of a conversation of 10 MB");
+    let setup = BenchSetup::start(&[]);
+    let mut ours = BenchConnection::open(&setup.foldline.address).expect("the proxy listens");
+    let mut copy = BenchConnection::open(&setup.baseline.address).expect("the proxy listens");
+    let (mut added, mut of_ours, mut of_copy) = (Vec::new(), Vec::new(), Vec::new());
+    for seed in 0..2 {
+        let conversation = BenchConversation::new(format, 60_000 + seed, TURN_COUNT, 32_000);
+        let last = conversation.request_count() - 1;
+        for request in last - MEASURED_TURNS..=last {
+            let body = conversation.request_body(request, false);
+            let (mine, theirs) = send_through_both(&mut ours, &mut copy, format, &body, request % 2 == 0);
+            if request == last - MEASURED_TURNS {
+                println!("  new, {:.1} MB: {mine:.1?}, copy {theirs:.1?}", body.len() as f64 / 1e6);
+                continue;
+            }
+            added.push((mine.as_secs_f64() - theirs.as_secs_f64()) * 1e3);
+            of_ours.push(mine);
+            of_copy.push(theirs);
+        }
+    }
+    let added = LatencyStats::new(added);
+    print_added(&of_ours, &of_copy, &added);
+    check_bound("added p50", added.quantile(0.5), 20.0, "ms");
 }
 
 /// Measures the latency of the first chunk of a streamed response.
@@ -255,10 +320,6 @@ fn bench_streaming() {
     let added: Vec<f64> =
         of_ours.iter().zip(&of_copy).map(|(a, b)| (a.as_secs_f64() - b.as_secs_f64()) * 1e3).collect();
     let added = LatencyStats::new(added);
-    println!(
-        "  ours   {}\n  copy   {}\n  added  {added}",
-        LatencyStats::from_durations(&of_ours),
-        LatencyStats::from_durations(&of_copy)
-    );
+    print_added(&of_ours, &of_copy, &added);
     check_bound("added p50", added.quantile(0.5), 1.0, "ms");
 }
