@@ -20,7 +20,7 @@ use crate::postgres::objects::PackObjects;
 use crate::postgres::outage::OutageGuard;
 use crate::postgres::pipeline::{BoundStatement, run_pipeline};
 use crate::postgres::rows::{ObjectName, TenantKey};
-use crate::postgres::schema;
+use crate::postgres::schema::{self, ArchiveNames};
 use crate::postgres::wait::wait_until;
 use crate::store::ArchiveScope;
 
@@ -105,8 +105,8 @@ pub(crate) struct Database {
     runtime: Option<Runtime>,
     history: Arc<DatabaseHistory>,
     outage: OutageGuard,
-    /// The identity of the archive, once its schema was checked.
-    identity: Mutex<Option<Vec<u8>>>,
+    /// The names of the archive, once its schema was checked.
+    names: Mutex<Option<ArchiveNames>>,
     round_trips: AtomicU64,
     /// False in a test of row-level security alone.
     #[cfg(feature = "testing")]
@@ -140,7 +140,7 @@ impl Database {
             runtime: Some(runtime),
             history,
             outage: OutageGuard::default(),
-            identity: Mutex::new(None),
+            names: Mutex::new(None),
             round_trips: AtomicU64::new(0),
             #[cfg(feature = "testing")]
             checks_tenants: true,
@@ -187,10 +187,20 @@ impl Database {
         }
     }
 
-    /// Returns the identity of the archive. The first call migrates the database, or checks that it is an archive.
+    /// Returns the identity of the archive.
     pub(crate) fn identity(&self) -> Result<Vec<u8>, Error> {
-        if let Some(identity) = self.known_identity() {
-            return Ok(identity);
+        Ok(self.names()?.identity)
+    }
+
+    /// Returns the name of the folder of the archive's objects.
+    pub(crate) fn object_folder(&self) -> Result<Vec<u8>, Error> {
+        Ok(self.names()?.object_folder)
+    }
+
+    /// Returns the names of the archive. The first call migrates the database, or checks that it is an archive.
+    fn names(&self) -> Result<ArchiveNames, Error> {
+        if let Some(names) = self.known_names() {
+            return Ok(names);
         }
         self.outage.check()?;
         let limit = Instant::now() + WaitLimit::Request.duration();
@@ -206,9 +216,9 @@ impl Database {
             migrated
         });
         self.outage.record(&migrated);
-        let identity = migrated?;
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
-        Ok(identity)
+        let names = migrated?;
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = Some(names.clone());
+        Ok(names)
     }
 
     /// Replaces the identity of an archive without data.
@@ -219,12 +229,14 @@ impl Database {
             let message = format!("{} has data of another archive; migrate into an empty database", self.location);
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.to_vec());
+        if let Some(names) = &mut *self.names.lock().unwrap_or_else(PoisonError::into_inner) {
+            names.identity = identity.to_vec();
+        }
         Ok(())
     }
 
-    fn known_identity(&self) -> Option<Vec<u8>> {
-        self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn known_names(&self) -> Option<ArchiveNames> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Runs statements in one transaction and, once they are prepared on the connection, one round trip.
@@ -291,7 +303,7 @@ impl Database {
         }
         let objects = self.objects().ok_or_else(|| self.no_objects_error())?;
         let deadline = Instant::now() + WaitLimit::Maintenance.duration();
-        objects.delete(&self.identity()?, names, deadline).map_err(|error| {
+        objects.delete(&self.object_folder()?, names, deadline).map_err(|error| {
             let message = format!(
                 "the rows were deleted, but their objects were not: {error}; `foldline archive prune` deletes them a day later"
             );

@@ -1,8 +1,8 @@
 //! Packs as objects of an object store (cargo feature `objects`).
 //!
-//! A key is `prefix/archive/tenant/name`: the identity of the archive, so that archives may share a prefix, the tenant as
-//! in all tables, and a name that is used once. It begins with the hash of the object, for people who check objects. A
-//! name is never used again, so an object without a row, older than any transaction, can be deleted.
+//! A key is `prefix/folder/tenant/name`: a folder that the database alone has, so that archives may share a prefix, the
+//! tenant as in all tables, and a name that is used once. It begins with the hash of the object, for people who check
+//! objects. A name is never used again, so an object without a row, older than any transaction, can be deleted.
 //!
 //! Calls wait on the caller's thread, at most until a deadline. After a failure they fail at once for a moment.
 
@@ -81,28 +81,28 @@ impl PackObjects {
     }
 
     /// Waits for an answer of the store.
-    pub(crate) fn ping(&self, archive: &[u8], deadline: Instant) -> Result<(), Error> {
-        self.is_archive_marked(archive, deadline).map(drop)
+    pub(crate) fn ping(&self, folder: &[u8], deadline: Instant) -> Result<(), Error> {
+        self.is_archive_marked(folder, deadline).map(drop)
     }
 
     /// Writes objects, durably, and returns their names.
     pub(crate) fn put(
         &self,
-        archive: &[u8],
+        folder: &[u8],
         tenant: TenantKey,
         contents: &[Bytes],
         deadline: Instant,
     ) -> Result<Vec<ObjectName>, Error> {
         if !self.is_marked.load(Ordering::Acquire) {
             let mark = PutPayload::from_static(b"This folder has originals of a foldline archive.\n");
-            self.run_all([self.spawn_put(self.mark_path(archive), mark)], deadline)?;
+            self.run_all([self.spawn_put(self.mark_path(folder), mark)], deadline)?;
             self.is_marked.store(true, Ordering::Release);
         }
         let names: Vec<ObjectName> =
             contents.iter().map(|content| ObjectName { tenant, name: unused_name(content) }).collect();
         for (names, contents) in names.chunks(MAX_CONCURRENT).zip(contents.chunks(MAX_CONCURRENT)) {
             let put = |(name, content): (&ObjectName, &Bytes)| {
-                self.spawn_put(self.path(archive, name), PutPayload::from_bytes(content.clone()))
+                self.spawn_put(self.path(folder, name), PutPayload::from_bytes(content.clone()))
             };
             self.run_all(names.iter().zip(contents).map(put), deadline)?;
         }
@@ -112,20 +112,20 @@ impl PackObjects {
     /// Returns the bytes of objects; `None` for those that do not exist.
     pub(crate) fn get(
         &self,
-        archive: &[u8],
+        folder: &[u8],
         names: &[ObjectName],
         deadline: Instant,
     ) -> Result<Vec<Option<Bytes>>, Error> {
         let mut contents = Vec::with_capacity(names.len());
         for names in names.chunks(MAX_CONCURRENT) {
             let get = |name: &ObjectName| {
-                let (store, path) = (self.store.clone(), self.path(archive, name));
+                let (store, path) = (self.store.clone(), self.path(folder, name));
                 self.runtime.spawn(async move { store.get(&path).await?.bytes().await })
             };
             contents.extend(self.run_all(names.iter().map(get), deadline)?);
         }
         // A missing object is damage only if this is the store in which the others are.
-        if contents.contains(&None) && !self.is_archive_marked(archive, deadline)? {
+        if contents.contains(&None) && !self.is_archive_marked(folder, deadline)? {
             let message = format!("{} has no objects of this archive; check --archive-objects", self.location);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
@@ -133,18 +133,18 @@ impl PackObjects {
     }
 
     /// Deletes objects that no row names, without waiting. Those that remain are orphans.
-    pub(crate) fn discard(&self, archive: &[u8], names: &[ObjectName]) {
+    pub(crate) fn discard(&self, folder: &[u8], names: &[ObjectName]) {
         for name in names {
-            let (store, path) = (self.store.clone(), self.path(archive, name));
+            let (store, path) = (self.store.clone(), self.path(folder, name));
             self.runtime.spawn(async move { store.delete(&path).await });
         }
     }
 
     /// Deletes objects. One that does not exist is no error.
-    pub(crate) fn delete(&self, archive: &[u8], names: &[ObjectName], deadline: Instant) -> Result<(), Error> {
+    pub(crate) fn delete(&self, folder: &[u8], names: &[ObjectName], deadline: Instant) -> Result<(), Error> {
         for names in names.chunks(MAX_CONCURRENT) {
             let delete = |name: &ObjectName| {
-                let (store, path) = (self.store.clone(), self.path(archive, name));
+                let (store, path) = (self.store.clone(), self.path(folder, name));
                 self.runtime.spawn(async move { store.delete(&path).await })
             };
             self.run_all(names.iter().map(delete), deadline)?;
@@ -155,12 +155,12 @@ impl PackObjects {
     /// Calls `visit` with the names of objects that are old enough to be orphans, of one tenant or of all.
     pub(crate) fn visit_old(
         &self,
-        archive: &[u8],
+        folder: &[u8],
         tenant: Option<TenantKey>,
         deadline: Instant,
         mut visit: impl FnMut(Vec<ObjectName>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let folder = self.folder(archive);
+        let folder = self.folder(folder);
         let listed = tenant.map_or_else(|| folder.clone(), |tenant| folder.clone().join(tenant.to_string()));
         let newest = SystemTime::now() - ORPHAN_AGE;
         let (sender, mut batches) = mpsc::channel::<object_store::Result<Vec<ObjectName>>>(1);
@@ -196,8 +196,8 @@ impl PackObjects {
     }
 
     /// Returns true if the store has objects of this archive.
-    fn is_archive_marked(&self, archive: &[u8], deadline: Instant) -> Result<bool, Error> {
-        let (store, path) = (self.store.clone(), self.mark_path(archive));
+    fn is_archive_marked(&self, folder: &[u8], deadline: Instant) -> Result<bool, Error> {
+        let (store, path) = (self.store.clone(), self.mark_path(folder));
         let found = self.run_all([self.runtime.spawn(async move { store.head(&path).await })], deadline)?;
         Ok(found.iter().all(Option::is_some))
     }
@@ -230,17 +230,17 @@ impl PackObjects {
         results
     }
 
-    fn folder(&self, archive: &[u8]) -> ObjectPath {
-        let identity: String = archive.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.prefix.clone().join(identity)
+    fn folder(&self, name: &[u8]) -> ObjectPath {
+        let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.prefix.clone().join(name)
     }
 
-    fn path(&self, archive: &[u8], object: &ObjectName) -> ObjectPath {
-        self.folder(archive).join(object.tenant.to_string()).join(object.name.as_str())
+    fn path(&self, folder: &[u8], object: &ObjectName) -> ObjectPath {
+        self.folder(folder).join(object.tenant.to_string()).join(object.name.as_str())
     }
 
-    fn mark_path(&self, archive: &[u8]) -> ObjectPath {
-        self.folder(archive).join(ARCHIVE_MARK)
+    fn mark_path(&self, folder: &[u8]) -> ObjectPath {
+        self.folder(folder).join(ARCHIVE_MARK)
     }
 
     /// Converts an error. Keys are sent in headers, which errors do not have.

@@ -66,7 +66,7 @@ impl Database {
             // The other half is for the database.
             let deadline = Instant::now() + limit.duration() / 2;
             // A failure is visible in the health of the archive; the row takes the pack.
-            names = objects.put(&self.identity()?, tenant, &large, deadline).unwrap_or_default();
+            names = objects.put(&self.object_folder()?, tenant, &large, deadline).unwrap_or_default();
         }
         let mut names = names.into_iter();
         let place = |content: Bytes| match content.len() as u64 >= objects.min_bytes() {
@@ -86,8 +86,8 @@ impl Database {
             PackPlace::Row(_) => None,
         };
         let names: Vec<ObjectName> = unused.filter_map(name).collect();
-        if let (Some(objects), Ok(archive)) = (self.objects(), self.identity()) {
-            objects.discard(&archive, &names);
+        if let (Some(objects), Ok(folder)) = (self.objects(), self.object_folder()) {
+            objects.discard(&folder, &names);
         }
     }
 
@@ -95,7 +95,7 @@ impl Database {
     pub(crate) fn read_objects(&self, names: &[ObjectName], limit: WaitLimit) -> Result<Vec<Option<Bytes>>, Error> {
         match (names.is_empty(), self.objects()) {
             (true, _) => Ok(Vec::new()),
-            (false, Some(objects)) => objects.get(&self.identity()?, names, Instant::now() + limit.duration()),
+            (false, Some(objects)) => objects.get(&self.object_folder()?, names, Instant::now() + limit.duration()),
             (false, None) => Err(self.no_objects_error()),
         }
     }
@@ -137,7 +137,7 @@ impl Database {
     /// Deletes old objects that no row names: a crash, or a failure of the object store, left them.
     pub(crate) fn delete_orphans(&self, scope: RowScope) -> Result<(), Error> {
         let Some(objects) = self.objects() else { return Ok(()) };
-        let archive = self.identity()?;
+        let folder = self.object_folder()?;
         let deadline = Instant::now() + WaitLimit::Maintenance.duration();
         let tenant = match scope {
             RowScope::Everything => None,
@@ -145,12 +145,12 @@ impl Database {
         };
         let sql = "SELECT g.tenant, g.object FROM unnest($1::uuid[], $2::text[]) AS g (tenant, object)
              WHERE NOT EXISTS (SELECT 1 FROM foldline.pack AS p WHERE p.tenant = g.tenant AND p.object = g.object)";
-        objects.visit_old(&archive, tenant, deadline, |old| {
+        objects.visit_old(&folder, tenant, deadline, |old| {
             let tenants: Vec<TenantKey> = old.iter().map(|object| object.tenant).collect();
             let names: Vec<&str> = old.iter().map(|object| object.name.as_str()).collect();
             let rows = self.query(scope, WaitLimit::Maintenance, sql, &[&tenants, &names])?;
             let read = |row: &tokio_postgres::Row| Ok(ObjectName { tenant: row.try_get(0)?, name: row.try_get(1)? });
-            objects.delete(&archive, &rows.iter().map(read).collect::<Result<Vec<_>, Error>>()?, deadline)
+            objects.delete(&folder, &rows.iter().map(read).collect::<Result<Vec<_>, Error>>()?, deadline)
         })
     }
 }

@@ -18,7 +18,7 @@ const MIGRATIONS: &[(&str, &str)] = &[
     (
         "originals in packs, sessions, requests, events, ledger, search, holds",
         "
-    -- identity: a random name; lock: proves that the key is the right one.
+    -- identity: a random name; lock: proves that the key is the right one; object_folder: a random name.
     CREATE TABLE foldline.setting (
         name        text PRIMARY KEY,
         value       bytea NOT NULL
@@ -199,6 +199,18 @@ const MIGRATIONS: &[(&str, &str)] = &[
     CREATE INDEX pack_by_object ON foldline.pack (tenant, object) WHERE object IS NOT NULL;
     ",
     ),
+    (
+        "a folder of objects for each database",
+        "
+    -- A database that has objects has them in the folder that it was given by its identity, which a migrated archive shares
+    -- with its source.
+    SELECT set_config('foldline.tenant', '*', true);
+    INSERT INTO foldline.setting (name, value)
+    SELECT 'object_folder', CASE WHEN EXISTS (SELECT 1 FROM foldline.pack WHERE object IS NOT NULL)
+        THEN (SELECT value FROM foldline.setting WHERE name = 'identity')
+        ELSE decode(replace(gen_random_uuid()::text, '-', ''), 'hex') END;
+    ",
+    ),
 ];
 
 /// The tables with row-level security.
@@ -213,13 +225,22 @@ fn latest_version() -> i64 {
     i64::try_from(MIGRATIONS.len()).expect("the list of migrations is short")
 }
 
-/// Migrates the database to the newest schema, if `is_writable`, checks the key and returns the archive's identity.
+/// The random names of an archive, which were chosen when its tables were created.
+#[derive(Clone, Debug)]
+pub(crate) struct ArchiveNames {
+    /// The identity, on which the namespaces of credentials depend. A migration copies it.
+    pub(crate) identity: Vec<u8>,
+    /// The folder of its objects. No other database has it, unless it is a copy by PostgreSQL's own means.
+    pub(crate) object_folder: Vec<u8>,
+}
+
+/// Migrates the database to the newest schema, if `is_writable`, checks the key and returns the archive's names.
 pub(crate) async fn migrate(
     client: &Object,
     cipher: &ArchiveCipher,
     is_writable: bool,
     location: &str,
-) -> Result<Vec<u8>, Error> {
+) -> Result<ArchiveNames, Error> {
     let mut version = read_version(client, location).await?;
     if is_writable && version < latest_version() {
         client.batch_execute("BEGIN").await?;
@@ -243,15 +264,20 @@ pub(crate) async fn migrate(
     } else if version == 0 {
         return Err(Error::new(ErrorKind::NotAnArchive, format!("{location} has no archive")));
     }
-    let read = async |name: &str| -> Result<Vec<u8>, Error> {
+    let find = async |name: &str| -> Result<Option<Vec<u8>>, Error> {
         let sql = "SELECT value FROM foldline.setting WHERE name = $1";
-        let row = client.query_opt(sql, &[&name]).await?;
-        row.map(|row| row.get(0)).ok_or_else(|| {
+        Ok(client.query_opt(sql, &[&name]).await?.map(|row| row.get(0)))
+    };
+    let read = async |name: &str| -> Result<Vec<u8>, Error> {
+        find(name).await?.ok_or_else(|| {
             Error::new(ErrorKind::NotAnArchive, format!("the archive in {location} has no setting {name}"))
         })
     };
     cipher.verify_key_check(read("lock").await?, location)?;
-    read("identity").await
+    let identity = read("identity").await?;
+    // A database with an older schema, opened for reading, has none.
+    let object_folder = find("object_folder").await?.unwrap_or_else(|| identity.clone());
+    Ok(ArchiveNames { identity, object_folder })
 }
 
 async fn create_schema(client: &Object) -> Result<(), Error> {

@@ -97,8 +97,8 @@ fn concurrent_starts_migrate_once() {
             scope.spawn(|| assert!(database.open().namespace_for_credential(b"key").is_ok()));
         }
     });
-    assert_eq!(database.query("SELECT version FROM foldline.migration ORDER BY 1"), [["1"], ["2"], ["3"]]);
-    assert_eq!(database.query("SELECT count(*) FROM foldline.setting"), [["2"]]);
+    assert_eq!(database.query("SELECT version FROM foldline.migration ORDER BY 1"), [["1"], ["2"], ["3"], ["4"]]);
+    assert_eq!(database.query("SELECT count(*) FROM foldline.setting"), [["3"]]);
 }
 
 /// A newer schema is refused, and so is a database without an archive that is opened for reading.

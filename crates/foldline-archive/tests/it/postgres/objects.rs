@@ -70,10 +70,15 @@ fn storage_in(folder: &Path) -> ObjectStorage {
     ObjectStorage { min_bytes: 0, ..ObjectStorage::new(format!("file://{}", folder.display())) }
 }
 
-/// Returns a store that does not answer.
+/// Returns a store that refuses connections.
 fn absent_storage() -> ObjectStorage {
+    s3_storage(1)
+}
+
+fn s3_storage(port: u16) -> ObjectStorage {
+    let endpoint = format!("http://127.0.0.1:{port}");
     let variables = [
-        ("AWS_ENDPOINT", "http://127.0.0.1:1"),
+        ("AWS_ENDPOINT", endpoint.as_str()),
         ("AWS_ALLOW_HTTP", "true"),
         ("AWS_ACCESS_KEY_ID", "id"),
         ("AWS_SECRET_ACCESS_KEY", "hidden"),
@@ -84,6 +89,14 @@ fn absent_storage() -> ObjectStorage {
 
 fn unfold_error(archive: &Archive, bytes: &[u8]) -> Error {
     tenant(archive, "ours").unfold(Handle::for_content(bytes).as_str()).unwrap_err()
+}
+
+/// Makes objects so old that they can be orphans.
+fn age(paths: &[PathBuf]) {
+    let two_days_ago = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
+    for path in paths {
+        File::options().write(true).open(path).unwrap().set_modified(two_days_ago).unwrap();
+    }
 }
 
 fn compact(archive: &Archive) {
@@ -274,6 +287,34 @@ fn old_orphans_are_deleted() {
     compact(&archive);
     assert_eq!((old.exists(), new.exists(), kept.exists()), (false, true, true));
     assert!(unfolds(&ours, b"text"));
+}
+
+/// A migrated archive had the folder of its source: each of the two deleted the objects of the other.
+#[test]
+fn migrated_archives_keep_their_objects() {
+    let fixture = ObjectFixture::new(database!());
+    let target = database!();
+    let open_target = || {
+        let objects = Some(fixture.storage.clone());
+        target.open_with(ArchiveOptions { objects, ..ArchiveOptions::default() }).unwrap()
+    };
+    let texts: Vec<Vec<u8>> = (0..20_u32).map(|at| at.to_le_bytes().repeat(700)).collect();
+    let source = fixture.open();
+    tenant(&source, "ours").store(&texts.iter().map(|text| original(text)).collect::<Vec<_>>()).unwrap();
+    let report = source.migrate_to(&open_target(), |_| ()).unwrap();
+    assert_eq!((report.added, report.failed.len()), (20, 0));
+    age(&fixture.packs());
+    for archive in [fixture.open(), open_target(), fixture.open()] {
+        compact(&archive);
+    }
+    for archive in [fixture.open(), open_target()] {
+        assert!(texts.iter().all(|text| unfolds(&tenant(&archive, "ours"), text)));
+        assert_eq!(archive.verify(|_| ()).unwrap().intact, 20);
+    }
+    assert_eq!(
+        source.namespace_for_credential(b"key").unwrap(),
+        open_target().namespace_for_credential(b"key").unwrap()
+    );
 }
 
 /// Storing what is stored already, or was stored by another replica meanwhile, leaves no object.
