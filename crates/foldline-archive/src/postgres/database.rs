@@ -272,8 +272,20 @@ impl Database {
         &self,
         scope: RowScope,
         limit: WaitLimit,
-        mut work: impl FnMut(&TransactionSteps<'_>) -> Result<T, Error>,
+        work: impl FnMut(&TransactionSteps<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        let (done, deleted) = self.transact_rows(scope, limit, work)?;
+        self.delete_objects(&deleted)?;
+        Ok(done)
+    }
+
+    /// Runs a transaction like [`transact`](Self::transact), and returns the objects to delete.
+    pub(crate) fn transact_rows<T>(
+        &self,
+        scope: RowScope,
+        limit: WaitLimit,
+        mut work: impl FnMut(&TransactionSteps<'_>) -> Result<T, Error>,
+    ) -> Result<(T, Vec<ObjectName>), Error> {
         self.identity()?;
         self.outage.check()?;
         let deadline = Instant::now() + limit.duration();
@@ -291,9 +303,7 @@ impl Database {
             outcome
         });
         self.outage.record(&outcome);
-        let (done, deleted) = outcome?;
-        self.delete_objects(&deleted)?;
-        Ok(done)
+        outcome
     }
 
     /// Deletes the objects of packs whose rows were deleted.

@@ -59,13 +59,17 @@ impl RetentionRows for PostgresStore {
              WHERE o.tenant = g.tenant AND o.handle = g.handle
              RETURNING o.tenant, o.id, o.length, g.pack"
         );
-        self.database().transact(RowScope::Everything, WaitLimit::Maintenance, |steps| {
-            let removed = RemovedRows::read(&steps.query(&sql, &[&ids, &before, &now])?)?;
-            remove_documents(steps, &removed.tenants, &removed.ids)?;
-            let (tenants, packs): (Vec<TenantKey>, Vec<i64>) = removed.packs().unzip();
-            delete_empty_packs(steps, &tenants, &packs)?;
-            Ok(removed.counts())
-        })
+        let (counts, deleted) =
+            self.database().transact_rows(RowScope::Everything, WaitLimit::Maintenance, |steps| {
+                let removed = RemovedRows::read(&steps.query(&sql, &[&ids, &before, &now])?)?;
+                remove_documents(steps, &removed.tenants, &removed.ids)?;
+                let (tenants, packs): (Vec<TenantKey>, Vec<i64>) = removed.packs().unzip();
+                delete_empty_packs(steps, &tenants, &packs)?;
+                Ok(removed.counts())
+            })?;
+        // Objects that remain are orphans: a compaction deletes them a day later, and reports meanwhile that it cannot.
+        let _ = self.database().delete_objects(&deleted);
+        Ok(counts)
     }
 
     fn delete_records(&self, scope: ArchiveScope<'_>, before: i64) -> Result<(), Error> {
@@ -135,9 +139,11 @@ impl RetentionRows for PostgresStore {
 
     fn compact(&self, scope: ArchiveScope<'_>) -> Result<(), Error> {
         self.database().check_writable()?;
-        repack_all(self.database(), scope.into())?;
-        self.database().move_packs_to_objects(scope.into())?;
-        self.database().delete_orphans(scope.into())
+        // Each of these steps is of use without the others.
+        let repacked = repack_all(self.database(), scope.into());
+        let moved = self.database().move_packs_to_objects(scope.into());
+        let deleted = self.database().delete_orphans(scope.into());
+        repacked.and(moved).and(deleted)
     }
 
     fn stats(&self, namespace: &Namespace) -> Result<StoreStats, Error> {

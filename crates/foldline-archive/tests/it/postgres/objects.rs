@@ -317,6 +317,46 @@ fn migrated_archives_keep_their_objects() {
     );
 }
 
+/// A failure of the object store ended `prune` before it enforced the limit on the size.
+#[test]
+fn size_limit_holds_without_the_object_store() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open_at(Some(absent_storage()));
+    let ours = tenant(&archive, "ours");
+    ours.store(&[original(b"one"), original(b"two")]).unwrap();
+    fixture.database.query("SET foldline.tenant = '*'; UPDATE foldline.original SET carried_at = 1");
+    let policy = RetentionPolicy { max_bytes: Some(0), ..RetentionPolicy::default() };
+    let error = archive.prune(&policy).unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Unavailable, "{error}");
+    assert!(matches!(unfold_error(&archive, b"one").kind(), ErrorKind::Expired { .. }));
+    assert_eq!(ours.used_bytes().unwrap(), 0);
+}
+
+/// The rows of expired originals are deleted, and their objects later, if the object store is down meanwhile.
+#[test]
+fn expiry_goes_on_without_the_object_store() {
+    let fixture = ObjectFixture::new(database!());
+    // Large enough not to be merged with the other.
+    let texts: Vec<Vec<u8>> = (0..2_u8).map(|at| vec![b'a' + at; 40_000]).collect();
+    let archive = fixture.open();
+    let ours = tenant(&archive, "ours");
+    texts.iter().for_each(|text| ours.store(&[original(text)]).unwrap());
+    ours.record_fact("cold", b"fingerprint", b"payload").unwrap();
+    fixture.database.query(
+        "SET foldline.tenant = '*'; UPDATE foldline.original SET carried_at = 1; UPDATE foldline.ledger SET at = 1;
+         UPDATE foldline.session SET last_at = 1",
+    );
+    let policy = RetentionPolicy { max_age: Some(Duration::ZERO), ..RetentionPolicy::default() };
+    assert!(fixture.open_at(Some(absent_storage())).prune(&policy).is_err());
+    for text in &texts {
+        assert!(matches!(unfold_error(&archive, text).kind(), ErrorKind::Expired { .. }));
+    }
+    assert!(ours.facts().unwrap().is_empty());
+    age(&fixture.packs());
+    compact(&archive);
+    assert_eq!(fixture.packs().len(), 0);
+}
+
 /// Storing what is stored already, or was stored by another replica meanwhile, leaves no object.
 #[test]
 fn storing_again_leaves_no_object() {
