@@ -69,16 +69,6 @@ impl From<ArchiveScope<'_>> for RowScope {
     }
 }
 
-impl RowScope {
-    /// Returns a condition on the tenant of a table `p`, and the parameter `$1` for it.
-    pub(crate) fn condition(self) -> (&'static str, Option<TenantKey>) {
-        match self {
-            RowScope::Everything => ("$1::uuid IS NULL", None),
-            RowScope::Tenant(tenant) => ("p.tenant = $1", Some(tenant)),
-        }
-    }
-}
-
 /// Parameters of a statement.
 pub(crate) type Parameters<'p> = &'p [&'p (dyn ToSql + Sync)];
 

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::postgres::database::{Database, RowScope, WaitLimit};
 use crate::postgres::rows::{ObjectName, TenantKey, to_sql_int};
 
-/// Packs that are moved into objects in one transaction.
+/// Packs that are read at once to be moved into objects.
 const MOVED_PACKS: i64 = 16;
 
 /// The place of a pack.
@@ -59,8 +59,7 @@ impl Database {
         limit: WaitLimit,
     ) -> Result<Vec<PackPlace>, Error> {
         let Some(objects) = self.objects() else { return Ok(contents.into_iter().map(PackPlace::Row).collect()) };
-        let large: Vec<Bytes> =
-            contents.iter().filter(|content| content.len() as u64 >= objects.min_bytes()).cloned().collect();
+        let large: Vec<Bytes> = contents.iter().filter(|content| self.is_object_size(content.len())).cloned().collect();
         let mut names = Vec::new();
         if !large.is_empty() {
             // The other half is for the database.
@@ -69,7 +68,7 @@ impl Database {
             names = objects.put(&self.object_folder()?, tenant, &large, deadline).unwrap_or_default();
         }
         let mut names = names.into_iter();
-        let place = |content: Bytes| match content.len() as u64 >= objects.min_bytes() {
+        let place = |content: Bytes| match self.is_object_size(content.len()) {
             true => match names.next() {
                 Some(name) => PackPlace::Object(name, to_sql_int(content.len())),
                 None => PackPlace::Row(content),
@@ -77,6 +76,17 @@ impl Database {
             false => PackPlace::Row(content),
         };
         Ok(contents.into_iter().map(place).collect())
+    }
+
+    /// Decides where a pack is stored.
+    pub(crate) fn place_pack(&self, tenant: TenantKey, content: Bytes, limit: WaitLimit) -> Result<PackPlace, Error> {
+        let mut places = self.place_packs(tenant, vec![content], limit)?;
+        places.pop().ok_or_else(|| Error::new(ErrorKind::Io, "a pack has no place"))
+    }
+
+    /// Returns true if a pack of this size is an object.
+    pub(crate) fn is_object_size(&self, bytes: usize) -> bool {
+        self.objects().is_some_and(|objects| bytes as u64 >= objects.min_bytes())
     }
 
     /// Deletes objects that were written and are not used, without waiting.
@@ -100,31 +110,38 @@ impl Database {
         }
     }
 
-    /// Moves packs that are large enough out of their rows.
-    pub(crate) fn move_packs_to_objects(&self, scope: RowScope) -> Result<(), Error> {
+    /// Moves packs that are large enough out of their rows, tenant by tenant: the key of a pack begins with the tenant.
+    pub(crate) fn move_packs_to_objects(&self, tenants: &[TenantKey]) -> Result<(), Error> {
+        let moves = |tenant: &TenantKey| self.move_packs_of(*tenant);
+        match self.objects() {
+            Some(_) => tenants.iter().try_for_each(moves),
+            None => Ok(()),
+        }
+    }
+
+    fn move_packs_of(&self, tenant: TenantKey) -> Result<(), Error> {
         let Some(objects) = self.objects() else { return Ok(()) };
-        let (condition, tenant) = scope.condition();
-        let select = format!(
-            "SELECT p.tenant, p.id, p.content FROM foldline.pack AS p
-             WHERE {condition} AND p.object IS NULL AND octet_length(p.content) >= $2::bigint AND p.id > $3
-             ORDER BY p.id LIMIT $4"
-        );
+        let select = "SELECT p.id, p.content FROM foldline.pack AS p
+             WHERE p.tenant = $1 AND p.object IS NULL AND octet_length(p.content) >= $2::bigint AND p.id > $3
+             ORDER BY p.id LIMIT $4";
         let update = "UPDATE foldline.pack AS p SET content = NULL, object = $3, object_bytes = $4
              WHERE p.tenant = $1 AND p.id = $2 AND p.object IS NULL RETURNING 1";
+        let scope = RowScope::Tenant(tenant);
         let (min_bytes, mut last) = (to_sql_int(objects.min_bytes()), 0);
         loop {
             let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
                 [&tenant, &min_bytes, &last, &MOVED_PACKS];
-            let rows = self.query(scope, WaitLimit::Maintenance, &select, &parameters)?;
+            // Packs are found by their key, whatever the statistics.
+            let limit = WaitLimit::Lookup(Instant::now() + WaitLimit::Maintenance.duration());
+            let rows = self.query(scope, limit, select, &parameters)?;
             for row in &rows {
-                let (tenant, id, content): (TenantKey, i64, Vec<u8>) =
-                    (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                for place in self.place_packs(tenant, vec![content.into()], WaitLimit::Maintenance)? {
-                    let PackPlace::Object(name, bytes) = &place else { return Ok(()) };
-                    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&tenant, &id, &name.name, bytes];
-                    if self.query(scope, WaitLimit::Maintenance, update, &parameters)?.is_empty() {
-                        self.discard_objects(std::iter::once(&place));
-                    }
+                let (id, content): (i64, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
+                let place = self.place_pack(tenant, content.into(), WaitLimit::Maintenance)?;
+                // The store does not answer. The next compaction tries again.
+                let PackPlace::Object(name, bytes) = &place else { return Ok(()) };
+                let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] = [&tenant, &id, &name.name, bytes];
+                if self.query(scope, WaitLimit::Maintenance, update, &parameters)?.is_empty() {
+                    self.discard_objects(std::iter::once(&place));
                 }
                 last = id;
             }

@@ -139,9 +139,13 @@ impl RetentionRows for PostgresStore {
 
     fn compact(&self, scope: ArchiveScope<'_>) -> Result<(), Error> {
         self.database().check_writable()?;
+        let tenants: Vec<TenantKey> = match scope {
+            ArchiveScope::Namespace(namespace) => vec![TenantKey::new(namespace)],
+            ArchiveScope::Everything => self.namespaces()?.iter().map(TenantKey::new).collect(),
+        };
         // Each of these steps is of use without the others.
         let repacked = repack_all(self.database(), scope.into());
-        let moved = self.database().move_packs_to_objects(scope.into());
+        let moved = self.database().move_packs_to_objects(&tenants);
         let deleted = self.database().delete_orphans(scope.into());
         repacked.and(moved).and(deleted)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use foldline::{Handle, OriginalStore};
 use foldline_archive::conformance::StoreFixture;
-use foldline_archive::postgres_testing::TestDatabase;
+use foldline_archive::postgres_testing::{TestDatabase, wait_for};
 use foldline_archive::{
     Archive, ArchiveKey, ArchiveOptions, Error, ErrorKind, Namespace, ObjectStorage, RetentionPolicy,
 };
@@ -355,6 +355,42 @@ fn expiry_goes_on_without_the_object_store() {
     age(&fixture.packs());
     compact(&archive);
     assert_eq!(fixture.packs().len(), 0);
+}
+
+/// Moving packs into objects read the packs of all tenants for each sixteen that it moved.
+#[test]
+fn compaction_reads_few_packs_twice() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open_at(None);
+    for name in ["ours", "theirs"] {
+        tenant(&archive, name).store(&[original(b"text")]).unwrap();
+    }
+    let add = |length: u32, count: u32| {
+        fixture.database.query(&format!(
+            "SET foldline.tenant = '*';
+             INSERT INTO foldline.pack (tenant, id, length, content)
+             SELECT n.tenant, nextval('foldline.pack_id'), 100000, decode(repeat('00', {length}), 'hex')
+             FROM foldline.namespace AS n, generate_series(1, {count})"
+        ));
+    };
+    add(1, 5_000);
+    add(2_000, 100);
+    drop(archive);
+    let rows_read = || -> u64 {
+        let sql = "SELECT coalesce(sum(coalesce(idx_tup_fetch, 0) + seq_tup_read), 0) FROM pg_stat_user_tables
+             WHERE relname ~ '^pack_[0-9]$'";
+        fixture.database.query(sql)[0][0].parse().unwrap()
+    };
+    let before = rows_read();
+    let storage = ObjectStorage { min_bytes: 1_000, ..fixture.storage.clone() };
+    compact(&fixture.open_at(Some(storage)));
+    assert_eq!(fixture.places().1, 200);
+    // The server counts when a connection ends.
+    wait_for("the server counts", || rows_read() >= before + 10_000);
+    std::thread::sleep(Duration::from_millis(500));
+    let read = rows_read() - before;
+    // Sizes, candidates for repacking and for objects.
+    assert!(read < 80_000, "compaction read {read} rows of 10,202 packs");
 }
 
 /// Storing what is stored already, or was stored by another replica meanwhile, leaves no object.
