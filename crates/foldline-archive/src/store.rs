@@ -245,7 +245,8 @@ pub trait OriginalRows {
     /// If the store is read-only.
     fn touch(&self, namespace: &Namespace, keys: Vec<String>, at: i64) -> Result<(), Error>;
 
-    /// Calls `visit` for each selected original. All rows are of one snapshot.
+    /// Calls `visit` for each selected original. All rows are of one snapshot, except of a selection by ids, whose caller may
+    /// have enough before the end.
     ///
     /// # Errors
     ///

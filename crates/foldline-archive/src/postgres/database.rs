@@ -1,11 +1,12 @@
 //! The database of a store: connections, limits on waiting, and transactions for one tenant.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use deadpool_postgres::{Object, Pool};
 use tokio::runtime::Runtime;
 use tokio_postgres::Row;
@@ -17,7 +18,7 @@ use crate::object_storage::ObjectStorage;
 use crate::postgres::connection::{self, DatabaseHistory};
 use crate::postgres::error::is_transient;
 use crate::postgres::objects::PackObjects;
-use crate::postgres::outage::OutageGuard;
+use crate::postgres::outage::{CallTime, OutageGuard};
 use crate::postgres::pipeline::{BoundStatement, run_pipeline};
 use crate::postgres::rows::{ObjectName, TenantKey};
 use crate::postgres::schema::{self, ArchiveNames};
@@ -36,6 +37,9 @@ pub(crate) enum WaitLimit {
     Maintenance,
     /// For the steps of a request that find rows by their keys, until a time.
     Lookup(Instant),
+    /// For indexing that a search waits for: its work has the time of maintenance, but it waits no longer for objects than a
+    /// request does, and for another replica's locks ten seconds.
+    Search,
 }
 
 impl WaitLimit {
@@ -44,10 +48,18 @@ impl WaitLimit {
         WaitLimit::Lookup(Instant::now() + WaitLimit::Request.duration())
     }
 
+    /// Returns the longest time for all objects that a transaction with this limit reads.
+    fn object_time(self) -> Duration {
+        match self {
+            WaitLimit::Search => WaitLimit::Request.duration(),
+            limit => limit.duration(),
+        }
+    }
+
     pub(crate) fn duration(self) -> Duration {
         match self {
             WaitLimit::Request => Duration::from_secs(3),
-            WaitLimit::Maintenance => Duration::from_secs(600),
+            WaitLimit::Maintenance | WaitLimit::Search => Duration::from_secs(600),
             // A timeout of 0 would be none.
             WaitLimit::Lookup(end) => end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)),
         }
@@ -193,8 +205,8 @@ impl Database {
             return Ok(names);
         }
         self.outage.check()?;
-        let limit = Instant::now() + WaitLimit::Request.duration();
-        let client = self.connect(limit);
+        let time = CallTime::until(Instant::now() + WaitLimit::Request.duration());
+        let client = self.connect(time.deadline());
         let migrated = client.and_then(|client| {
             let migration = schema::migrate(&client, &self.cipher, self.is_writable, &self.location);
             // A migration of much data may take long, and must not be cut.
@@ -205,7 +217,7 @@ impl Database {
             }
             migrated
         });
-        self.outage.record(&migrated);
+        self.outage.record(&migrated, time);
         let names = migrated?;
         *self.names.lock().unwrap_or_else(PoisonError::into_inner) = Some(names.clone());
         Ok(names)
@@ -278,10 +290,12 @@ impl Database {
     ) -> Result<(T, Vec<ObjectName>), Error> {
         self.identity()?;
         self.outage.check()?;
-        let deadline = Instant::now() + limit.duration();
-        let client = self.connect(deadline);
-        let outcome = client.and_then(|client| {
-            let steps = TransactionSteps { database: self, client: &client, deadline, deleted: RefCell::default() };
+        let time = CallTime::until(Instant::now() + limit.duration());
+        let deadline = time.deadline();
+        let client = self.connect(deadline).inspect_err(|error| self.outage.record::<()>(&Err(error.clone()), time));
+        client.and_then(|client| {
+            let (object_time, deleted) = (Cell::new(limit.object_time()), RefCell::default());
+            let steps = TransactionSteps { database: self, client: &client, object_time, deadline, deleted };
             let outcome = steps.execute(&self.begin_sql(scope, limit)).and_then(|()| work(&steps)).and_then(|done| {
                 steps.execute("COMMIT")?;
                 Ok((done, steps.deleted.take()))
@@ -291,9 +305,7 @@ impl Database {
                 drop(Object::take(client));
             }
             outcome
-        });
-        self.outage.record(&outcome);
-        outcome
+        })
     }
 
     /// Deletes the objects of packs whose rows were deleted.
@@ -329,7 +341,8 @@ impl Database {
     ) -> Result<T, Error> {
         self.identity()?;
         self.outage.check()?;
-        let deadline = Instant::now() + limit.duration();
+        let time = CallTime::until(Instant::now() + limit.duration());
+        let deadline = time.deadline();
         let mut attempts = 0;
         let outcome = loop {
             attempts += 1;
@@ -351,7 +364,7 @@ impl Database {
                 }
             }
         };
-        self.outage.record(&outcome);
+        self.outage.record(&outcome, time);
         outcome
     }
 
@@ -388,6 +401,7 @@ impl Database {
         // row-level security makes the server expect fewer rows than there are. So one plan serves all values.
         let plan = match limit {
             WaitLimit::Lookup(_) => "; SET LOCAL enable_seqscan = off; SET LOCAL plan_cache_mode = force_generic_plan",
+            WaitLimit::Search => "; SET LOCAL lock_timeout = '10s'",
             WaitLimit::Request | WaitLimit::Maintenance => "",
         };
         format!("BEGIN {access}; SET LOCAL statement_timeout = {timeout}; SET LOCAL foldline.tenant = '{tenant}'{plan}")
@@ -437,6 +451,8 @@ impl Drop for Database {
 pub(crate) struct TransactionSteps<'t> {
     database: &'t Database,
     client: &'t Object,
+    /// Time left for waiting for objects.
+    object_time: Cell<Duration>,
     deadline: Instant,
     /// Objects whose rows the transaction has deleted.
     deleted: RefCell<Vec<ObjectName>>,
@@ -446,6 +462,14 @@ impl TransactionSteps<'_> {
     /// Returns the database.
     pub(crate) fn database(&self) -> &Database {
         self.database
+    }
+
+    /// Returns the bytes of an object; `None` if it does not exist.
+    pub(crate) fn read_object(&self, name: ObjectName) -> Result<Option<Bytes>, Error> {
+        let begin = Instant::now();
+        let mut read = self.database.read_objects(&[name], WaitLimit::Lookup(begin + self.object_time.get()))?;
+        self.object_time.set(self.object_time.get().saturating_sub(begin.elapsed()));
+        Ok(read.pop().flatten())
     }
 
     /// Records that the row of an object was deleted.
@@ -465,9 +489,13 @@ impl TransactionSteps<'_> {
 
     fn wait<T>(&self, step: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Error> {
         self.database.round_trips.fetch_add(1, Ordering::Relaxed);
-        match wait_until(step, self.deadline) {
-            Some(done) => Ok(done?),
+        let time = CallTime::until(self.deadline);
+        let done = match wait_until(step, self.deadline) {
+            Some(done) => done.map_err(Error::from),
             None => Err(self.database.timeout_error()),
-        }
+        };
+        // Only the steps are calls of the database; others may be between them.
+        self.database.outage.record(&done, time);
+        done
     }
 }

@@ -92,12 +92,12 @@ pub(crate) fn term_key(tenant: TenantKey) -> [u8; 32] {
 }
 
 /// Indexes some of the queued packs, of one tenant or of all; returns false if there were none. Packs that another
-/// replica is indexing are waited for only if a tenant is given.
+/// replica is indexing are waited for only if a tenant is given, and then only as long as a search can wait.
 pub(crate) fn index_batch(database: &Database, tenant: Option<TenantKey>) -> Result<bool, Error> {
     let scope = tenant.map_or(RowScope::Everything, RowScope::Tenant);
-    let (condition, locking) = match tenant {
-        Some(_) => ("tenant = $1", ""),
-        None => ("$1::uuid IS NULL", "SKIP LOCKED"),
+    let (condition, locking, limit) = match tenant {
+        Some(_) => ("tenant = $1", "", WaitLimit::Search),
+        None => ("$1::uuid IS NULL", "SKIP LOCKED", WaitLimit::Maintenance),
     };
     let take = format!(
         "DELETE FROM foldline.unindexed AS u USING (
@@ -106,7 +106,7 @@ pub(crate) fn index_batch(database: &Database, tenant: Option<TenantKey>) -> Res
          WHERE u.tenant = g.tenant AND u.pack = g.pack RETURNING u.tenant, u.pack"
     )
     .replace("q.$1", "$1");
-    database.transact(scope, WaitLimit::Maintenance, |steps| {
+    database.transact(scope, limit, |steps| {
         let taken = steps.query(&take, &[&tenant, &BATCH_PACKS])?;
         let mut by_tenant: BTreeMap<[u8; 16], (TenantKey, Vec<i64>)> = BTreeMap::new();
         for row in &taken {

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use crate::error::{Error, ErrorKind};
 use crate::object_storage::ObjectStorage;
 use crate::postgres::object_client::create_client;
-use crate::postgres::outage::OutageGuard;
+use crate::postgres::outage::{CallTime, MIN_PATIENCE, OutageGuard};
 use crate::postgres::rows::{ObjectName, TenantKey};
 use crate::postgres::wait::wait_until;
 
@@ -31,6 +31,9 @@ const MAX_CONCURRENT: usize = 16;
 
 /// Objects of one batch of a listing.
 const LIST_BATCH: usize = 1_000;
+
+/// Rate at which a slow line sends objects: a put that takes longer than at this rate may be one to a store that is down.
+const SLOW_BYTES_PER_SECOND: u64 = 1_000_000;
 
 /// Age from which an object without a row is an orphan. No transaction lasts that long, whatever the clocks show.
 pub(crate) const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -46,7 +49,7 @@ pub(crate) struct PackObjects {
     location: String,
     min_bytes: u64,
     runtime: Handle,
-    outage: OutageGuard,
+    outage: Arc<OutageGuard>,
     /// True once the mark of the archive was written.
     is_marked: AtomicBool,
 }
@@ -65,7 +68,7 @@ impl PackObjects {
             location: storage.location(),
             min_bytes: storage.min_bytes,
             runtime,
-            outage: OutageGuard::default(),
+            outage: Arc::default(),
             is_marked: AtomicBool::new(false),
         })
     }
@@ -95,7 +98,7 @@ impl PackObjects {
     ) -> Result<Vec<ObjectName>, Error> {
         if !self.is_marked.load(Ordering::Acquire) {
             let mark = PutPayload::from_static(b"This folder has originals of a foldline archive.\n");
-            self.run_all([self.spawn_put(self.mark_path(folder), mark)], deadline)?;
+            self.run_all([self.spawn_put(self.mark_path(folder), mark)], CallTime::until(deadline))?;
             self.is_marked.store(true, Ordering::Release);
         }
         let names: Vec<ObjectName> =
@@ -104,7 +107,10 @@ impl PackObjects {
             let put = |(name, content): (&ObjectName, &Bytes)| {
                 self.spawn_put(self.path(folder, name), PutPayload::from_bytes(content.clone()))
             };
-            self.run_all(names.iter().zip(contents).map(put), deadline)?;
+            let bytes = contents.iter().map(|content| content.len() as u64).sum::<u64>();
+            let transfer = Duration::from_millis(bytes * 1_000 / SLOW_BYTES_PER_SECOND);
+            let time = CallTime::until(deadline).with_patience(MIN_PATIENCE + transfer);
+            self.run_all(names.iter().zip(contents).map(put), time)?;
         }
         Ok(names)
     }
@@ -119,10 +125,15 @@ impl PackObjects {
         let mut contents = Vec::with_capacity(names.len());
         for names in names.chunks(MAX_CONCURRENT) {
             let get = |name: &ObjectName| {
-                let (store, path) = (self.store.clone(), self.path(folder, name));
-                self.runtime.spawn(async move { store.get(&path).await?.bytes().await })
+                let (store, path, outage) = (self.store.clone(), self.path(folder, name), self.outage.clone());
+                self.runtime.spawn(async move {
+                    let found = store.get(&path).await?;
+                    // However long the rest takes.
+                    outage.record_answer();
+                    found.bytes().await
+                })
             };
-            contents.extend(self.run_all(names.iter().map(get), deadline)?);
+            contents.extend(self.run_all(names.iter().map(get), CallTime::until(deadline))?);
         }
         // A missing object is damage only if this is the store in which the others are.
         if contents.contains(&None) && !self.is_archive_marked(folder, deadline)? {
@@ -147,7 +158,7 @@ impl PackObjects {
                 let (store, path) = (self.store.clone(), self.path(folder, name));
                 self.runtime.spawn(async move { store.delete(&path).await })
             };
-            self.run_all(names.iter().map(delete), deadline)?;
+            self.run_all(names.iter().map(delete), CallTime::until(deadline))?;
         }
         Ok(())
     }
@@ -198,7 +209,8 @@ impl PackObjects {
     /// Returns true if the store has objects of this archive.
     fn is_archive_marked(&self, folder: &[u8], deadline: Instant) -> Result<bool, Error> {
         let (store, path) = (self.store.clone(), self.mark_path(folder));
-        let found = self.run_all([self.runtime.spawn(async move { store.head(&path).await })], deadline)?;
+        let request = self.runtime.spawn(async move { store.head(&path).await });
+        let found = self.run_all([request], CallTime::until(deadline))?;
         Ok(found.iter().all(Option::is_some))
     }
 
@@ -211,11 +223,11 @@ impl PackObjects {
     fn run_all<T>(
         &self,
         requests: impl IntoIterator<Item = JoinHandle<object_store::Result<T>>>,
-        deadline: Instant,
+        time: CallTime,
     ) -> Result<Vec<Option<T>>, Error> {
         self.outage.check()?;
         let mut requests: Vec<_> = requests.into_iter().collect();
-        let mut wait = |request: &mut JoinHandle<object_store::Result<T>>| match wait_until(request, deadline) {
+        let mut wait = |request: &mut JoinHandle<object_store::Result<T>>| match wait_until(request, time.deadline()) {
             Some(Ok(Ok(done))) => Ok(Some(done)),
             Some(Ok(Err(object_store::Error::NotFound { .. }))) => Ok(None),
             Some(Ok(Err(error))) => Err(self.to_error(&error)),
@@ -226,7 +238,7 @@ impl PackObjects {
         if results.is_err() {
             requests.iter().for_each(JoinHandle::abort);
         }
-        self.outage.record(&results);
+        self.outage.record(&results, time);
         results
     }
 
@@ -273,8 +285,55 @@ fn parse_path(folder: &ObjectPath, path: &ObjectPath) -> Option<ObjectName> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
     use crate::namespace::Namespace;
+
+    /// Gets an object of a server that sends this much and then nothing, within a time, and returns whether the failure is an
+    /// outage for others.
+    fn is_outage(sent: &'static str, limit: Duration) -> bool {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            let _ = connection.read(&mut [0; 4096]);
+            connection.write_all(sent.as_bytes()).unwrap();
+            // Until the client closes the connection.
+            let _ = connection.read(&mut [0]);
+        });
+        let variables = [
+            ("AWS_ENDPOINT", endpoint.as_str()),
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let storage = ObjectStorage { variables, ..ObjectStorage::new("s3://bucket") };
+        let objects = PackObjects::open(&storage, runtime.handle().clone()).unwrap();
+        let name = ObjectName { tenant: TenantKey::new(&Namespace::local()), name: "name".into() };
+        let begin = Instant::now();
+        let error = objects.get(b"folder", &[name], begin + limit).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Unavailable);
+        assert!(begin.elapsed() >= limit);
+        let is_outage = objects.outage().is_some();
+        assert_eq!(objects.outage.check().is_err(), is_outage);
+        drop((objects, runtime));
+        server.join().unwrap();
+        is_outage
+    }
+
+    /// A read that its caller had no time for made the reads of all tenants fail for a second.
+    #[test]
+    fn outage_is_a_silence_that_nothing_explains() {
+        let begun = "HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\netag: \"a\"\r\n\
+            last-modified: Wed, 18 Nov 2026 00:00:00 GMT\r\n\r\npart";
+        assert!(!is_outage("", Duration::from_millis(100)), "the caller had no time");
+        assert!(!is_outage(begun, Duration::from_millis(1_200)), "the object is large");
+        assert!(is_outage("", Duration::from_millis(1_200)));
+    }
 
     #[test]
     fn names_are_used_once() {

@@ -27,6 +27,9 @@ use crate::store::{
 /// Number of keys from which it is cheaper to query which are stored than to send all of them.
 const MIN_KNOWN_KEYS: usize = 32;
 
+/// Bytes of originals after which a group that is read by ids ends: about what a search ranks.
+const GROUP_BYTES: i64 = 2 * 1024 * 1024;
+
 /// Stores originals, and the packs that have a new one, and returns the handles that were written, and whether they are
 /// new. Rows are locked in the
 /// order of their handles, so that two replicas cannot wait for each other.
@@ -118,18 +121,7 @@ impl OriginalRows for PostgresStore {
                 let limit = to_sql_int(limit);
                 self.read_at_once(scope, condition, &[&tenant, &range.from, &range.to, &limit], visit).map(drop)
             }
-            OriginalSelection::Ids(ids) => {
-                let condition = match scope {
-                    ArchiveScope::Namespace(_) => {
-                        "o.tenant = $1 AND o.id = ANY($2) AND o.state = 0 ORDER BY array_position($2, o.id)"
-                    }
-                    ArchiveScope::Everything => {
-                        "$1::uuid IS NULL AND o.id = ANY($2) AND o.state = 0 ORDER BY array_position($2, o.id)"
-                    }
-                };
-                let tenant = scope.namespace().map(TenantKey::new);
-                self.read_at_once(scope, condition, &[&tenant, &ids], visit).map(drop)
-            }
+            OriginalSelection::Ids(ids) => self.read_by_ids(scope, ids, visit),
             OriginalSelection::After(id, limit) => self.read_in_steps(scope, id, limit, visit),
         }
     }
@@ -148,6 +140,39 @@ impl PostgresStore {
     /// Returns true if a range has the key of one handle. In an encrypted archive a range is that of a prefix.
     fn is_whole_handle(&self, range: &KeyRange) -> bool {
         self.database().cipher().is_plaintext() && range.from.len() == Handle::LENGTH
+    }
+
+    /// Visits available originals in the order of their ids in a list, a group of them at a time: a caller that has enough
+    /// ends the read before the others are fetched.
+    fn read_by_ids(&self, scope: ArchiveScope<'_>, ids: &[i64], visit: &mut OriginalVisitor<'_>) -> Result<(), Error> {
+        let owned = |alias: &str| match scope {
+            ArchiveScope::Namespace(_) => format!(" {alias}.tenant = $1"),
+            ArchiveScope::Everything => "$1::uuid IS NULL".to_owned(),
+        };
+        let (outer, inner) = (owned("o"), owned("i"));
+        let condition = format!(
+            "{outer} AND o.state = 0 AND o.id IN (
+                 SELECT g.id FROM (
+                     SELECT i.id, sum(i.length) OVER (ORDER BY array_position($2, i.id)) - i.length AS before
+                     FROM foldline.original AS i WHERE {inner} AND i.id = ANY($2) AND i.state = 0) AS g
+                 WHERE g.before < $3::bigint)
+             ORDER BY array_position($2, o.id)"
+        );
+        let (tenant, mut rest) = (scope.namespace().map(TenantKey::new), ids);
+        while !rest.is_empty() {
+            let mut last = None;
+            let flow =
+                self.read_at_once(scope, &condition, &[&tenant, &rest, &GROUP_BYTES], &mut |namespace, row, pack| {
+                    last = Some(row.id);
+                    visit(namespace, row, pack)
+                })?;
+            let Some(at) = last.and_then(|last| rest.iter().position(|id| *id == last)) else { break };
+            if flow.is_break() {
+                break;
+            }
+            rest = &rest[at + 1..];
+        }
+        Ok(())
     }
 
     /// Visits few originals, which are read with their packs in one round trip, and then their objects at once.

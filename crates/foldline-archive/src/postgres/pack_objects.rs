@@ -15,6 +15,9 @@ use crate::postgres::rows::{ObjectName, TenantKey, to_sql_int};
 /// Packs that are read at once to be moved into objects.
 const MOVED_PACKS: i64 = 16;
 
+/// Largest pack that is an object: an unfold, which waits a few seconds, must be able to read it. Few packs are larger.
+const MAX_OBJECT_BYTES: u64 = 8_000_000;
+
 /// The place of a pack.
 #[derive(Clone, Debug)]
 pub(crate) enum PackPlace {
@@ -86,7 +89,8 @@ impl Database {
 
     /// Returns true if a pack of this size is an object.
     pub(crate) fn is_object_size(&self, bytes: usize) -> bool {
-        self.objects().is_some_and(|objects| bytes as u64 >= objects.min_bytes())
+        let bytes = bytes as u64;
+        self.objects().is_some_and(|objects| bytes >= objects.min_bytes() && bytes <= MAX_OBJECT_BYTES)
     }
 
     /// Deletes objects that were written and are not used, without waiting.
@@ -122,15 +126,16 @@ impl Database {
     fn move_packs_of(&self, tenant: TenantKey) -> Result<(), Error> {
         let Some(objects) = self.objects() else { return Ok(()) };
         let select = "SELECT p.id, p.content FROM foldline.pack AS p
-             WHERE p.tenant = $1 AND p.object IS NULL AND octet_length(p.content) >= $2::bigint AND p.id > $3
-             ORDER BY p.id LIMIT $4";
+             WHERE p.tenant = $1 AND p.object IS NULL AND octet_length(p.content) BETWEEN $2::bigint AND $3::bigint AND p.id > $4
+             ORDER BY p.id LIMIT $5";
         let update = "UPDATE foldline.pack AS p SET content = NULL, object = $3, object_bytes = $4
              WHERE p.tenant = $1 AND p.id = $2 AND p.object IS NULL RETURNING 1";
         let scope = RowScope::Tenant(tenant);
-        let (min_bytes, mut last) = (to_sql_int(objects.min_bytes()), 0);
+        let (min_bytes, max_bytes) = (to_sql_int(objects.min_bytes()), to_sql_int(MAX_OBJECT_BYTES));
+        let mut last = 0;
         loop {
-            let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-                [&tenant, &min_bytes, &last, &MOVED_PACKS];
+            let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+                [&tenant, &min_bytes, &max_bytes, &last, &MOVED_PACKS];
             // Packs are found by their key, whatever the statistics.
             let limit = WaitLimit::Lookup(Instant::now() + WaitLimit::Maintenance.duration());
             let rows = self.query(scope, limit, select, &parameters)?;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::postgres::database::{TransactionSteps, WaitLimit};
+use crate::postgres::database::TransactionSteps;
 use crate::postgres::rows::{ObjectName, TenantKey};
 use crate::store::StoredPack;
 
@@ -25,10 +25,7 @@ pub(crate) fn read_pack<'l>(
             let length = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
             let content = match (row.try_get::<_, Option<Vec<u8>>>(1)?, row.try_get::<_, Option<String>>(2)?) {
                 (Some(content), _) => Some(content.into()),
-                (None, Some(name)) => {
-                    let names = [ObjectName { tenant, name }];
-                    steps.database().read_objects(&names, WaitLimit::Maintenance)?.pop().flatten()
-                }
+                (None, Some(name)) => steps.read_object(ObjectName { tenant, name })?,
                 (None, None) => None,
             };
             *last = content.map(|content| (id, length, content));

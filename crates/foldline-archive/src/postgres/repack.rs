@@ -8,6 +8,7 @@ use crate::namespace::Namespace;
 use crate::originals::pack::{OriginalDescription, PackBuilder, PackSlot};
 use crate::originals::reader::{LastPack, open_original};
 use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
+use crate::postgres::pack_objects::PackPlace;
 use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{
     LocatedOriginal, ORIGINAL_COLUMNS, ORIGINAL_TABLES, ObjectName, TenantKey, read_original, to_sql_int,
@@ -75,7 +76,8 @@ pub(crate) fn repack(
     let located = rows.iter().map(read_original).collect::<Result<Vec<_>, _>>()?;
     let unindexed = "DELETE FROM foldline.unindexed WHERE tenant = $1 AND pack = ANY($2) RETURNING 1";
     let is_queued = !steps.query(unindexed, &[&tenant, &packs])?.is_empty();
-    let mut writer = PackWriter { steps, tenant, is_queued, builder: PackBuilder::default(), moved: Vec::new() };
+    let mut writer =
+        PackWriter { steps, tenant, is_queued, uses_rows: false, builder: PackBuilder::default(), moved: Vec::new() };
     let mut last = None;
     for group in located.chunk_by(|a, b| a.pack == b.pack) {
         let content = read_pack(steps, tenant, group[0].pack, &mut last)?;
@@ -104,6 +106,8 @@ struct PackWriter<'w, 's> {
     tenant: TenantKey,
     /// True if originals of the old packs are not indexed yet.
     is_queued: bool,
+    /// True once an object could not be written: the transaction, which has locks, does not wait again.
+    uses_rows: bool,
     builder: PackBuilder,
     moved: Vec<(String, PackSlot)>,
 }
@@ -116,10 +120,14 @@ impl PackWriter<'_, '_> {
         }
         let (content, length) = std::mem::take(&mut self.builder).finish(cipher)?;
         let database = self.steps.database();
-        let places = database.place_packs(self.tenant, vec![content.into()], WaitLimit::Maintenance)?;
+        let place = match self.uses_rows {
+            true => PackPlace::Row(content.into()),
+            false => database.place_pack(self.tenant, content.into(), WaitLimit::Maintenance)?,
+        };
+        self.uses_rows |= place.content().is_some_and(|content| database.is_object_size(content.len()));
         let insert = "INSERT INTO foldline.pack (tenant, id, length, content, object, object_bytes)
              VALUES ($1, nextval('foldline.pack_id'), $2, $3, $4, $5) RETURNING id";
-        let (length, place) = (to_sql_int(length), &places[0]);
+        let length = to_sql_int(length);
         let (content, object, bytes) = (place.content(), place.object(), place.object_bytes());
         let rows = self.steps.query(insert, &[&self.tenant, &length, &content, &object, &bytes])?;
         let pack: i64 = match rows.first() {

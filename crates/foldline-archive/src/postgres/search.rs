@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::namespace::Namespace;
 use crate::originals::reader::OriginalReader;
-use crate::postgres::database::{RowScope, WaitLimit};
+use crate::postgres::database::{Database, RowScope, WaitLimit};
 use crate::postgres::indexer::{hash_term, index_batch, term_key};
 use crate::postgres::rows::{TenantKey, read_count};
 use crate::postgres::store::PostgresStore;
@@ -36,7 +36,12 @@ impl SearchRows for PostgresStore {
         }
         let tenant = TenantKey::new(namespace);
         if self.database().check_writable().is_ok() {
-            while index_batch(self.database(), Some(tenant))? {}
+            match index_queue(self.database(), tenant) {
+                // A later search finds what cannot be read or locked now. If it is the database that does not answer, the
+                // next statement fails too.
+                Err(error) if !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy) => return Err(error),
+                _ => {}
+            }
         }
         self.match_terms(tenant, words, limit)
     }
@@ -122,6 +127,12 @@ impl PostgresStore {
         }
         Ok(Some(found))
     }
+}
+
+/// Indexes what a tenant has in the queue.
+fn index_queue(database: &Database, tenant: TenantKey) -> Result<(), Error> {
+    while index_batch(database, Some(tenant))? {}
+    Ok(())
 }
 
 /// Returns the expression of a word: the whole word, or all its pieces. Hashed terms have no syntax.

@@ -22,8 +22,9 @@ use crate::tenant::TenantArchive;
 /// Number of the newest matching originals that are ranked.
 const MAX_RANKED: usize = 64;
 
-/// Bytes that are read at most for ranking.
+/// Indexed bytes after which no further original is ranked, and bytes after which none is read.
 const MAX_RANKED_BYTES: usize = 2 * 1024 * 1024;
+const MAX_READ_BYTES: usize = 16 * 1024 * 1024;
 
 /// Limits of a query; further words and text are ignored.
 const MAX_QUERY_WORDS: usize = 16;
@@ -94,7 +95,7 @@ impl TenantArchive {
     }
 
     fn rank(&self, ids: &[i64], ranking: &RankingContext<'_>) -> Result<Vec<RankedOriginal>, Error> {
-        let (mut ranked, mut bytes, mut last) = (Vec::new(), 0, LastPack::default());
+        let (mut ranked, mut bytes, mut read, mut last) = (Vec::new(), 0, 0, LastPack::default());
         let scope = ArchiveScope::Namespace(self.namespace());
         self.store_rows().read(scope, OriginalSelection::Ids(ids), &mut |_, row, pack| {
             let id = row.id;
@@ -103,9 +104,11 @@ impl TenantArchive {
                 return Ok(ControlFlow::Continue(()));
             };
             bytes += unfolded.bytes.len().min(MAX_INDEXED_BYTES);
+            read += unfolded.bytes.len();
             let score = ranking.score(&unfolded);
             ranked.push(RankedOriginal { id, score, original: unfolded });
-            Ok(if bytes > MAX_RANKED_BYTES { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+            let is_enough = bytes > MAX_RANKED_BYTES || read > MAX_READ_BYTES;
+            Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         Ok(ranked)
     }

@@ -2,6 +2,7 @@
 //! missing, changed or not reachable.
 
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -73,6 +74,13 @@ fn storage_in(folder: &Path) -> ObjectStorage {
 /// Returns a store that refuses connections.
 fn absent_storage() -> ObjectStorage {
     s3_storage(1)
+}
+
+/// Returns a store that accepts connections and never answers, while the listener exists.
+fn silent_storage() -> (TcpListener, ObjectStorage) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, s3_storage(port))
 }
 
 fn s3_storage(port: u16) -> ObjectStorage {
@@ -157,6 +165,18 @@ fn only_large_packs_are_objects() {
 /// Returns text that compression leaves large.
 fn handle_text(seed: u32) -> Vec<u8> {
     Handle::for_content(&seed.to_le_bytes()).as_str().as_bytes().to_vec()
+}
+
+/// Returns bytes that cannot be compressed.
+fn noise(length: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    });
+    next.flat_map(u64::to_le_bytes).take(length).collect()
 }
 
 /// Objects of each tenant have a prefix of their own.
@@ -315,6 +335,65 @@ fn migrated_archives_keep_their_objects() {
         source.namespace_for_credential(b"key").unwrap(),
         open_target().namespace_for_credential(b"key").unwrap()
     );
+}
+
+/// A search waited ten minutes for an object that it wanted to index, and its failure counted as one of the database.
+#[test]
+fn search_does_not_wait_for_a_silent_object_store() {
+    let fixture = ObjectFixture::new(database!());
+    // An archive that is closed at once has indexed nothing.
+    tenant(&fixture.open(), "ours").store(&[original(b"text in an object")]).unwrap();
+    let (_listener, storage) = silent_storage();
+    let ours = tenant(&fixture.open_at(Some(storage)), "ours");
+    let begin = Instant::now();
+    assert_eq!(ours.search("text", 0, 9).unwrap().total, 0, "not indexed yet");
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    assert!(ours.facts().is_ok(), "the database answers");
+    drop(ours);
+    assert_eq!(tenant(&fixture.open(), "ours").search("text", 0, 9).unwrap().total, 1);
+}
+
+/// A pack that cannot be read within the limit of an unfold is not an object.
+#[test]
+fn largest_packs_stay_in_rows() {
+    let fixture = ObjectFixture::new(database!());
+    let archive = fixture.open();
+    let ours = tenant(&archive, "ours");
+    let largest = noise(9_000_000);
+    ours.store(&[original(&largest)]).unwrap();
+    assert_eq!(fixture.places(), (1, 0));
+    ours.store(&[original(b"small")]).unwrap();
+    compact(&archive);
+    assert_eq!(fixture.places(), (1, 1));
+    assert!(unfolds(&ours, &largest));
+}
+
+/// A search read all its candidates, up to 64, before it ranked the newest 2 MB of them.
+#[cfg(unix)]
+#[test]
+fn search_reads_only_what_it_ranks() {
+    let fixture = ObjectFixture::new(database!());
+    let ours = tenant(&fixture.open(), "ours");
+    let mut oldest = Vec::new();
+    for at in 0..6_u8 {
+        let mut text: Vec<u8> = format!("needle {at}\n").into_bytes();
+        text.resize(1_100_000, b'a' + at);
+        ours.store(&[original(&text)]).unwrap();
+        if at == 1 {
+            oldest = fixture.packs();
+        }
+    }
+    assert_eq!(ours.search("needle", 0, 9).unwrap().total, 3);
+    for path in &oldest {
+        fs::remove_file(path).unwrap();
+        // Opening it is an error that is not its absence.
+        std::os::unix::fs::symlink(path, path).unwrap();
+    }
+    assert_eq!(ours.search("needle", 0, 9).unwrap().total, 3);
+    let mut oldest_text = b"needle 0\n".to_vec();
+    oldest_text.resize(1_100_000, b'a');
+    let error = ours.unfold(Handle::for_content(&oldest_text).as_str()).unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Unavailable, "{error}");
 }
 
 /// A failure of the object store ended `prune` before it enforced the limit on the size.
