@@ -1,6 +1,6 @@
 //! Originals in PostgreSQL.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use bytes::Bytes;
@@ -188,13 +188,18 @@ impl PostgresStore {
              LEFT JOIN LATERAL ({SELECT_PACK}) AS p ON true WHERE {condition}"
         );
         let limit = WaitLimit::for_lookups();
-        let mut rows = self.database().query(scope.into(), limit, &sql, parameters)?;
-        let mut objects = self.read_objects_of(&rows, limit)?;
-        if objects.values().any(Option::is_none) {
-            // Another replica may have moved the originals to another object since the rows were read.
-            rows = self.database().query(scope.into(), limit, &sql, parameters)?;
-            objects = self.read_objects_of(&rows, limit)?;
-        }
+        let mut missing: HashSet<String> = HashSet::new();
+        let (rows, objects) = loop {
+            let rows = self.database().query(scope.into(), limit, &sql, parameters)?;
+            let objects = self.read_objects_of(&rows, limit)?;
+            // Another replica may have moved the originals to another object since the rows were read, and again since
+            // then. An object that is missing and still named is lost.
+            let known = missing.len();
+            missing.extend(objects.iter().filter(|(_, content)| content.is_none()).map(|(name, _)| name.clone()));
+            if missing.len() == known {
+                break (rows, objects);
+            }
+        };
         for row in &rows {
             let located = read_original(row)?;
             let (length, content, object): (Option<i64>, Option<&[u8]>, Option<&str>) =
