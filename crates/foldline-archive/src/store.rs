@@ -53,11 +53,11 @@ pub trait ArchiveStore:
         Err(Error::new(ErrorKind::InvalidInput, "the target of a migration is an archive in PostgreSQL"))
     }
 
-    /// Waits for an answer of the store. A file needs none.
+    /// Waits for an answer of the database. A file needs none.
     ///
     /// # Errors
     ///
-    /// If the store is not reachable.
+    /// If the database is not reachable.
     fn ping(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -72,10 +72,20 @@ pub trait ArchiveStore:
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreHealth {
-    /// The reason why the last call failed, if the store was not reachable.
+    /// The reason why the last call failed, if the database was not reachable.
     pub outage: Option<String>,
+    /// The state of the object store, if there is one.
+    pub objects: Option<ObjectHealth>,
     /// Round trips to the store so far.
     pub round_trips: u64,
+}
+
+/// The state of the object store of an archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ObjectHealth {
+    /// The reason why the last call failed, if the object store was not reachable.
+    pub outage: Option<String>,
 }
 
 /// The part of an archive that an operation covers.

@@ -171,9 +171,9 @@ impl Database {
         self.history.changes()
     }
 
-    /// Returns the failure of the last call, if the database or the object store was not reachable.
+    /// Returns the failure of the last call, if the database was not reachable.
     pub(crate) fn outage(&self) -> Option<Error> {
-        self.outage.current().or_else(|| self.objects.as_ref()?.outage())
+        self.outage.current()
     }
 
     /// Returns the number of round trips so far.

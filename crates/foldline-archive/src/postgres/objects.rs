@@ -83,11 +83,6 @@ impl PackObjects {
         self.outage.current()
     }
 
-    /// Waits for an answer of the store.
-    pub(crate) fn ping(&self, folder: &[u8], deadline: Instant) -> Result<(), Error> {
-        self.is_archive_marked(folder, deadline).map(drop)
-    }
-
     /// Writes objects, durably, and returns their names.
     pub(crate) fn put(
         &self,

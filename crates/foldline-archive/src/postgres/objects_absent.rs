@@ -29,10 +29,6 @@ impl PackObjects {
         match self.0 {}
     }
 
-    pub(crate) fn ping(&self, _: &[u8], _: Instant) -> Result<(), Error> {
-        match self.0 {}
-    }
-
     pub(crate) fn put(&self, _: &[u8], _: TenantKey, _: &[Bytes], _: Instant) -> Result<Vec<ObjectName>, Error> {
         match self.0 {}
     }

@@ -1,7 +1,6 @@
 //! An archive in PostgreSQL, and its threads.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 #[cfg(feature = "testing")]
 use crate::encryption::ArchiveCipher;
@@ -9,7 +8,7 @@ use crate::error::Error;
 use crate::postgres::database::{Database, DatabaseOptions, RowScope, WaitLimit};
 use crate::postgres::indexer::IndexerThread;
 use crate::postgres::journal_thread::JournalThread;
-use crate::store::{ArchiveStore, StoreHealth};
+use crate::store::{ArchiveStore, ObjectHealth, StoreHealth};
 use crate::sync_handle::SyncHandle;
 
 /// An archive in PostgreSQL.
@@ -99,17 +98,17 @@ impl ArchiveStore for PostgresStore {
     }
 
     fn ping(&self) -> Result<(), Error> {
-        let limit = WaitLimit::for_lookups();
-        self.database.query(RowScope::Everything, limit, "SELECT 1", &[])?;
-        match self.database.objects() {
-            Some(objects) => objects.ping(&self.database.identity()?, Instant::now() + limit.duration()),
-            None => Ok(()),
-        }
+        // Without its object store an archive has all but the originals in it.
+        self.database.query(RowScope::Everything, WaitLimit::for_lookups(), "SELECT 1", &[]).map(drop)
     }
 
     fn health(&self) -> StoreHealth {
         StoreHealth {
             outage: self.database.outage().map(|error| error.to_string()),
+            objects: self
+                .database
+                .objects()
+                .map(|objects| ObjectHealth { outage: objects.outage().map(|error| error.to_string()) }),
             round_trips: self.database.round_trips(),
         }
     }

@@ -21,8 +21,8 @@ const ENDPOINTS: &[(&str, &str)] = &[
     (
         "/foldline/healthz",
         "state, version and upstreams of the proxy; upstream_errors by status class; learned_windows of the caller's \
-         tenant with model, upstream, tokens, bounds, evidence, age_seconds and expires_in_seconds; archive: ok, \
-         unreachable or null",
+         tenant with model, upstream, tokens, bounds, evidence, age_seconds and expires_in_seconds; archive and \
+         objects (its object store): ok, unreachable or null",
     ),
     ("/foldline/livez", "200 while the proxy runs; needs no token"),
     (

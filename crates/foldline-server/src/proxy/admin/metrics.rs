@@ -5,6 +5,7 @@
 use std::sync::atomic::AtomicU64;
 
 use foldline::wire::Format;
+use foldline_archive::store::StoreHealth;
 use hyper::StatusCode;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -34,6 +35,8 @@ pub(crate) struct ProxyMetrics {
     pub(crate) open_requests: Gauge,
     /// Bytes of request bodies in memory.
     held_body_bytes: Gauge,
+    /// 1 if the last call of a part of the archive got no answer.
+    archive_unreachable: Family<PartLabels, Gauge>,
     /// Requests rejected because the memory limit of request bodies was reached.
     pub(crate) rejected_bodies: Counter,
     /// Prompt tokens by stage, by our count.
@@ -235,6 +238,12 @@ pub(crate) struct KindLabels {
     pub(crate) kind: &'static str,
 }
 
+/// A part of the archive: `database` or `objects`.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PartLabels {
+    part: &'static str,
+}
+
 /// The reason why a request is not folded.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ReasonLabels {
@@ -257,6 +266,10 @@ impl ProxyMetrics {
             ),
             open_requests: catalog.add("open_requests", "Requests in progress"),
             held_body_bytes: catalog.add("held_body_bytes", "Bytes of request bodies in memory"),
+            archive_unreachable: catalog.add(
+                "archive_unreachable",
+                "1 if the last call of a part of the archive got no answer; part is database or objects",
+            ),
             rejected_bodies: catalog
                 .add("rejected_bodies", "Requests rejected because the memory limit of request bodies was reached"),
             prompt_tokens: catalog.add(
@@ -427,9 +440,15 @@ impl ProxyMetrics {
         &self.catalog.descriptions
     }
 
-    /// Encodes all metrics in the Prometheus text format. `held` is the current size of request bodies in bytes.
-    pub(crate) fn encode(&self, held: usize) -> String {
+    /// Encodes all metrics in the Prometheus text format. `held` is the current size of request bodies in bytes, `health` that
+    /// of the archive.
+    pub(crate) fn encode(&self, held: usize, health: Option<&StoreHealth>) -> String {
         self.held_body_bytes.set(held as i64);
+        let database = health.map(|health| ("database", &health.outage));
+        let objects = health.and_then(|health| Some(("objects", &health.objects.as_ref()?.outage)));
+        for (part, outage) in database.into_iter().chain(objects) {
+            self.archive_unreachable.get_or_create(&PartLabels { part }).set(i64::from(outage.is_some()));
+        }
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut text, &self.catalog.registry);

@@ -99,12 +99,15 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
         })
     });
     let errors = stats::upstream_errors(&proxy.metrics);
+    let archive = proxy.tenants.archive().map(Archive::health);
+    let objects = archive.as_ref().and_then(|archive| archive.objects.as_ref());
     let mut health = json!({
         "status": "ok",
         "version": env!("CARGO_PKG_VERSION"),
         "upstream_errors": { "4xx": errors.client, "5xx": errors.server, "none": errors.no_response },
         "learned_windows": learned.collect::<Vec<_>>(),
-        "archive": proxy.tenants.archive().map(archive_state),
+        "archive": archive.as_ref().map(|archive| reachability(archive.outage.as_deref())),
+        "objects": objects.map(|objects| reachability(objects.outage.as_deref())),
     });
     let named = proxy.settings.named_upstreams.iter();
     health["named_upstreams"] = named.map(|it| (it.name().to_owned(), json!(it.url().to_string()))).collect();
@@ -114,13 +117,14 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
     json_response(StatusCode::OK, &health)
 }
 
-/// Returns the state of the archive's database. The reason of an outage is in the log: it may name hosts.
-fn archive_state(archive: &Archive) -> &'static str {
-    if archive.health().outage.is_none() { "ok" } else { "unreachable" }
+/// Returns the state of a part of the archive. The reason of an outage is in the log: it may name hosts.
+fn reachability(outage: Option<&str>) -> &'static str {
+    if outage.is_none() { "ok" } else { "unreachable" }
 }
 
 async fn metrics(State(proxy): State<Arc<AppState>>) -> Response {
-    let text = proxy.metrics.encode(proxy.body_budget.reserved_bytes());
+    let health = proxy.tenants.archive().map(Archive::health);
+    let text = proxy.metrics.encode(proxy.body_budget.reserved_bytes(), health.as_ref());
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response()
 }
 
