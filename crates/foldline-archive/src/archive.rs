@@ -164,7 +164,17 @@ impl Archive {
     ///
     /// If the identity of the archive cannot be read.
     pub fn namespace_for_credential(&self, credential: &[u8]) -> Result<Namespace, Error> {
-        let name = blake3::keyed_hash(&self.cipher.credential_key(&self.identity()?), credential).to_hex();
+        self.credential_namespace(&self.identity()?, credential)
+    }
+
+    /// Returns the namespace for a credential like [`namespace_for_credential`](Self::namespace_for_credential) if the
+    /// identity of the archive is known, without waiting for the database.
+    pub fn known_namespace_for_credential(&self, credential: &[u8]) -> Option<Namespace> {
+        self.credential_namespace(&self.known_identity(self.store.generation())?, credential).ok()
+    }
+
+    fn credential_namespace(&self, identity: &[u8], credential: &[u8]) -> Result<Namespace, Error> {
+        let name = blake3::keyed_hash(&self.cipher.credential_key(identity), credential).to_hex();
         Namespace::new(format!("key-{}", &name[..32]))
     }
 
@@ -189,13 +199,19 @@ impl Archive {
     /// Returns the identity of the store, which is read once.
     fn identity(&self) -> Result<Vec<u8>, Error> {
         let generation = self.store.generation();
-        let mut cached = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = cached.as_ref().filter(|known| known.generation == generation) {
-            return Ok(known.identity.clone());
+        if let Some(identity) = self.known_identity(generation) {
+            return Ok(identity);
         }
+        // Reading may take seconds, in which others can look.
         let identity = self.store.identity()?;
-        *cached = Some(KnownIdentity { generation, identity: identity.clone() });
+        let known = KnownIdentity { generation, identity: identity.clone() };
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
         Ok(identity)
+    }
+
+    fn known_identity(&self, generation: u64) -> Option<Vec<u8>> {
+        let cached = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.as_ref().filter(|known| known.generation == generation).map(|known| known.identity.clone())
     }
 }
 

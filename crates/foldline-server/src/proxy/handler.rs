@@ -67,6 +67,10 @@ async fn handle(state: Arc<AppState>, mut parts: Parts, body: Body) -> Result<Re
     parts.extensions.insert(admission);
     let tenant = state.tenants.find_tenant(&parts).ok();
     let open = OpenRequest::admit(&state, tenant.as_ref().map(|tenant| tenant.key)).await?;
+    let tenant = match tenant {
+        Some(tenant) => Some(state.tenants.with_settings(tenant).await),
+        None => None,
+    };
 
     let route = RequestRoute::for_request(&parts, &state.settings.named_upstreams, tenant.as_ref());
     let uri = route.uri(&state.settings.upstreams).map_err(|_| ErrorCause::InvalidPath)?;
@@ -86,7 +90,7 @@ async fn handle(state: Arc<AppState>, mut parts: Parts, body: Body) -> Result<Re
     let body = read.map_err(|error| ErrorCause::Body(error).in_format(format))?;
     let received_at = Instant::now();
 
-    let mut prepared = match identify(&state, &parts.headers, &route, tenant, &body) {
+    let mut prepared = match identify(&state, &parts.headers, &route, tenant, &body).await {
         Some(job) => fold(&state, &job, &parts.headers).await?,
         None => None,
     };
@@ -127,7 +131,7 @@ async fn fold(
 
 /// Identifies the conversation of a request. Returns none if it is bypassed, cannot be decoded, or belongs to no tenant; then
 /// it is forwarded unmodified.
-fn identify(
+async fn identify(
     state: &AppState,
     headers: &HeaderMap,
     route: &RequestRoute,
@@ -150,7 +154,7 @@ fn identify(
     if mode == ProxyMode::Off {
         return None;
     }
-    let history = HistoryView::Client;
+    let (tenant, history) = (state.tenants.with_archive(tenant).await, HistoryView::Client);
     Some(Arc::new(FoldJob {
         format,
         purpose,

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use foldline::wire::Format;
 use foldline_archive::postgres_testing::{TestDatabase, run_sql};
 use foldline_archive::{Archive, Namespace};
+use foldline_server::proxy::{AccessToken, ProxySettings};
+use futures_util::future::join_all;
 use hyper::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::fold::endpoint;
 use crate::replicas::{ClientSession, database, reply, run_test, sent_handles};
-use crate::support::{ProxyHarness, ReceivedRequest};
+use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply};
 use crate::unfold_tool::small_window_settings;
 
 /// Longest time of a request while the database does not answer: one wait of the archive, and the request itself.
@@ -235,5 +237,55 @@ fn turn_without_crease_needs_no_database() {
         link.set(LinkMode::Paused);
         let (time, _) = run_plain_turn(&test.harness, &mut test.session).await;
         assert!(time > Duration::from_secs(2), "another replica reads the ledger: {time:?}");
+    });
+}
+
+/// A replica that had started without its database, and whose tenants are API keys, waited for the database on the threads
+/// that serve all requests.
+#[test]
+fn unknown_namespaces_delay_only_requests_that_need_them() {
+    let Some(database) = database() else { return };
+    drop(Archive::open(database.url()).unwrap());
+    run_test(async {
+        let link = DatabaseLink::start(database.port()).await;
+        link.set(LinkMode::Paused);
+        let archive = tokio::task::block_in_place(|| Archive::open(database.url_at(link.port)).unwrap());
+        let settings = ProxySettings { tokens: AccessToken::parse_list("sesame").unwrap(), ..small_window_settings() };
+        let answer = |received: &ReceivedRequest| match received.body.is_empty() {
+            true => UpstreamReply::json("{}"),
+            false => reply(Format::OpenAiChat, received),
+        };
+        let harness = ProxyHarness::start(settings, Some(archive), answer).await;
+        let headers = [("x-foldline-token", "sesame"), ("authorization", "Bearer sk-proj-0123456789abcdef")];
+        let mut session = ClientSession::new(Format::OpenAiChat);
+        let path = endpoint(session.format);
+        // After a failure calls fail at once for a second.
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        let begin = Instant::now();
+        let conversations = join_all((0..8).map(|_| harness.send_with("POST", path, &headers, session.body())));
+        let others = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            for path in ["/v1/models", "/foldline/livez", "/foldline/healthz"] {
+                let begin = Instant::now();
+                assert_eq!(harness.send_with("GET", path, &headers, String::new()).await.status, 200);
+                assert!(begin.elapsed() < Duration::from_secs(1), "{path}: {:?}", begin.elapsed());
+            }
+        };
+        let (conversations, ()) = tokio::join!(conversations, others);
+        assert!(conversations.iter().all(|response| response.status == 200 && response.is_complete));
+        assert!(begin.elapsed() < MAX_REQUEST_TIME, "{:?}", begin.elapsed());
+
+        link.set(LinkMode::Open);
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        for _ in 0..30 {
+            let response = harness.send_with("POST", path, &headers, session.body()).await;
+            session.advance(&response.body);
+        }
+        let folded = harness
+            .received()
+            .iter()
+            .filter(|received| sent_handles(std::str::from_utf8(&received.body).unwrap()).next().is_some())
+            .count();
+        assert!(folded > 0, "folds once the database answers");
     });
 }

@@ -84,7 +84,7 @@ async fn healthz(State(proxy): State<Arc<AppState>>, parts: Parts) -> Response {
     let ProxySettings { upstreams, timeouts, .. } = &proxy.settings;
     // A monitor without credentials belongs to no tenant, and gets no learned windows.
     let learned =
-        proxy.tenants.require_tenant(&parts).map(|tenant| proxy.models.learned_windows(tenant.key)).unwrap_or_default();
+        proxy.tenants.find_tenant(&parts).map(|tenant| proxy.models.learned_windows(tenant.key)).unwrap_or_default();
     let learned = learned.into_iter().map(|ModelWindow { model, upstream, window }| {
         let age = window.learned_at.elapsed();
         let expires = (!window.evidence.is_stated()).then(|| timeouts.learned.saturating_sub(age));
@@ -144,7 +144,7 @@ async fn unfold(
     Query(params): Query<UnfoldQuery>,
     parts: Parts,
 ) -> Response {
-    let archive = match proxy.tenants.require_tenant(&parts).map(|tenant| tenant.archive) {
+    let archive = match proxy.tenants.require_tenant(&parts).await.map(|tenant| tenant.archive) {
         Ok(Some(archive)) => archive,
         Ok(None) => {
             return error_response::json_error(None, StatusCode::NOT_FOUND, "the proxy runs without an archive");

@@ -3,14 +3,19 @@
 //! The identity of a tenant has to survive the rotation of credentials: if it changed in the middle of a session, the
 //! session's ledger would be lost. So it is the name of a token or an API key, never an OAuth access token or a
 //! signature. A request without such an identity gets no archive and is forwarded unmodified.
+//!
+//! The namespace of an API key depends on the identity of the archive, which may have to be read from its database. Only a
+//! request that needs the namespace waits for it, and not on a thread that serves others.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Once};
+use std::time::Instant;
 
 use foldline_archive::{Archive, Namespace, TenantArchive};
 use hyper::HeaderMap;
 use hyper::http::request::Parts;
+use tokio::sync::Mutex;
 
 use crate::proxy::admin::metrics::ProxyMetrics;
 use crate::proxy::downstream::auth::{AccessToken, Admission, is_name};
@@ -34,10 +39,12 @@ const KEY_NAME_DIGITS: usize = 32;
 #[derive(Clone)]
 pub(crate) struct Tenant {
     pub(crate) key: TenantKey,
-    /// Its part of the archive; none if there is no archive.
+    /// Its part of the archive; none if there is no archive, or its namespace is not known.
     pub(crate) archive: Option<TenantArchive>,
     /// Its own settings.
     pub(crate) settings: Arc<TenantSettings>,
+    /// The API keys whose namespace is not known yet.
+    unresolved_key: Option<Vec<u8>>,
 }
 
 /// The key of a tenant in in-memory tables. It is never shown.
@@ -158,13 +165,12 @@ impl TenantTable {
     }
 
     /// Returns the settings of a tenant. `key_name` computes the archive's name for an API key.
-    fn get(&self, identity: &Identity<'_>, key_name: impl FnOnce() -> Option<String>) -> &Arc<TenantSettings> {
+    fn get(&self, identity: &Identity<'_>, key_name: Option<&str>) -> &Arc<TenantSettings> {
         let found = match identity {
             Identity::Operator => None,
             Identity::Token(name) => self.tokens.get(*name),
             Identity::Gateway(name) => self.gateways.get(*name),
-            Identity::Key(_) if self.keys.is_empty() => None,
-            Identity::Key(_) => key_name().and_then(|name| self.keys.get(&name)),
+            Identity::Key(_) => key_name.and_then(|name| self.keys.get(name)),
         };
         found.unwrap_or(&self.default)
     }
@@ -177,6 +183,8 @@ pub(crate) struct TenantDirectory {
     namespace: Namespace,
     archive: Option<Archive>,
     table: TenantTable,
+    /// Time of the last attempt to read the identity of the archive. Only one request reads at a time.
+    read_at: Arc<Mutex<Option<Instant>>>,
     metrics: Arc<ProxyMetrics>,
     /// Ensures that a request without a tenant is logged once.
     no_tenant_warning: Once,
@@ -196,7 +204,8 @@ impl TenantDirectory {
     ) -> io::Result<Self> {
         let (tenancy, namespace) = (resolve_tenancy(settings)?, settings.namespace.clone());
         let table = TenantTable::new(settings)?;
-        Ok(Self { tenancy, namespace, archive, table, metrics, no_tenant_warning: Once::new() })
+        let (read_at, no_tenant_warning) = (Arc::default(), Once::new());
+        Ok(Self { tenancy, namespace, archive, table, read_at, metrics, no_tenant_warning })
     }
 
     /// Returns the rule by which requests share originals.
@@ -214,42 +223,88 @@ impl TenantDirectory {
         self.archive.is_some()
     }
 
-    /// Returns the tenant of a request.
+    /// Returns the tenant of a request, with its settings and archive as far as they are known without waiting.
     pub(crate) fn find_tenant(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
-        identity(self.tenancy, parts).map(|identity| self.tenant(identity))
+        identity(self.tenancy, parts).map(|identity| self.tenant(&identity))
     }
 
-    /// Returns the tenant of a request that needs one, and counts those without.
-    pub(crate) fn require_tenant(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
-        self.find_tenant(parts).inspect_err(|_| self.count_no_tenant())
+    /// Returns the tenant with its settings; waits if those depend on the namespace of an API key.
+    pub(crate) async fn with_settings(&self, tenant: Tenant) -> Tenant {
+        if self.table.keys.is_empty() { tenant } else { self.with_archive(tenant).await }
+    }
+
+    /// Returns the tenant with its settings and archive; waits for a database that was not reachable so far.
+    pub(crate) async fn with_archive(&self, tenant: Tenant) -> Tenant {
+        if tenant.unresolved_key.is_none() { tenant } else { self.resolve_key(tenant).await }
+    }
+
+    async fn resolve_key(&self, mut tenant: Tenant) -> Tenant {
+        let (Some(key), Some(archive)) = (tenant.unresolved_key.take(), &self.archive) else { return tenant };
+        self.read_identity(archive, &key).await;
+        match archive.known_namespace_for_credential(&key) {
+            Some(_) => self.tenant(&Identity::Key(key)),
+            None => {
+                self.metrics.count_internal_error("archive");
+                tenant
+            }
+        }
+    }
+
+    /// Returns the tenant of a request that needs one, with its archive, and counts requests without.
+    pub(crate) async fn require_tenant(&self, parts: &Parts) -> Result<Tenant, NoTenant> {
+        let tenant = self.find_tenant(parts).inspect_err(|_| self.count_no_tenant())?;
+        Ok(self.with_archive(tenant).await)
     }
 
     /// Returns the tenant of all requests, under tenancy single.
     pub(crate) fn only_tenant(&self) -> Option<Tenant> {
-        (self.tenancy == Tenancy::Single).then(|| self.tenant(Identity::Operator))
+        (self.tenancy == Tenancy::Single).then(|| self.tenant(&Identity::Operator))
     }
 
-    fn tenant(&self, identity: Identity<'_>) -> Tenant {
-        let key = identity.key();
-        let archive = self.archive.as_ref().and_then(|archive| self.tenant_archive(archive, &identity));
-        let name = || archive.as_ref().map(|archive| archive.namespace().as_str().to_owned());
-        let settings = self.table.get(&identity, name).clone();
-        Tenant { key, archive, settings }
+    fn tenant(&self, identity: &Identity<'_>) -> Tenant {
+        let namespace = self.archive.as_ref().and_then(|archive| self.known_namespace(archive, identity));
+        let archive = self.archive.as_ref().zip(namespace.as_ref()).map(|(archive, name)| archive.tenant(name));
+        let settings = self.table.get(identity, namespace.as_ref().map(Namespace::as_str)).clone();
+        let unresolved_key = match identity {
+            Identity::Key(key) if archive.is_none() && self.has_archive() => Some(key.clone()),
+            _ => None,
+        };
+        Tenant { key: identity.key(), archive, settings, unresolved_key }
     }
 
-    /// Returns a tenant's part of the archive.
-    fn tenant_archive(&self, archive: &Archive, identity: &Identity<'_>) -> Option<TenantArchive> {
+    /// Returns the namespace of a tenant, unless the archive's identity has to be read for it.
+    fn known_namespace(&self, archive: &Archive, identity: &Identity<'_>) -> Option<Namespace> {
         let namespace = match identity {
             Identity::Operator => Ok(self.namespace.clone()),
             Identity::Token(name) => Namespace::new(format!("token-{name}")),
             Identity::Gateway(name) => Namespace::new(format!("tenant-{name}")),
-            Identity::Key(key) => archive.namespace_for_credential(key),
+            Identity::Key(key) => return archive.known_namespace_for_credential(key),
         };
         let namespace = namespace.inspect_err(|error| {
             self.metrics.count_internal_error("archive");
             tracing::warn!(%error, "cannot derive the archive namespace; this request is not archived");
         });
-        namespace.ok().map(|namespace| archive.tenant(&namespace))
+        namespace.ok()
+    }
+
+    /// Reads the identity of the archive on a thread that may wait for its database. Requests that come meanwhile share the
+    /// result.
+    async fn read_identity(&self, archive: &Archive, key: &[u8]) {
+        let came_at = Instant::now();
+        // The thread has the guard: a client that disconnects must not let another one read.
+        let mut read_at = self.read_at.clone().lock_owned().await;
+        if read_at.is_some_and(|read_at| read_at > came_at) {
+            return;
+        }
+        let (archive, key) = (archive.clone(), key.to_vec());
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = archive.namespace_for_credential(&key);
+            *read_at = Some(Instant::now());
+            read
+        });
+        if let Ok(Err(error)) = reading.await {
+            tracing::warn!(%error, "cannot derive the archive namespace; requests with API keys are not archived");
+        }
     }
 
     /// Counts a request that is forwarded unmodified because it has no tenant.

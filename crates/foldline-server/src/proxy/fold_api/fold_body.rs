@@ -39,7 +39,7 @@ struct FoldCall<'b> {
 
 /// Folds the body of a request.
 pub(super) async fn fold(state: &Arc<AppState>, parts: &Parts, body: Bytes) -> Result<Response, FoldApiError> {
-    let tenant = state.tenants.require_tenant(parts)?;
+    let tenant = state.tenants.require_tenant(parts).await?;
     let mode = state.modes.get(&tenant);
     let (named, user_agent) = (respond::session(parts, None), respond::user_agent(parts));
     respond::run_blocking(state, move |worker| fold_blocking(worker, tenant, mode, named, user_agent, &body)).await

@@ -49,7 +49,7 @@ struct Caller {
 
 /// Folds the rows of a request.
 pub(super) async fn compress(state: &Arc<AppState>, parts: &Parts, body: Bytes) -> Result<Response, FoldApiError> {
-    let tenant = state.tenants.require_tenant(parts)?;
+    let tenant = state.tenants.require_tenant(parts).await?;
     let caller = Caller {
         mode: state.modes.get(&tenant),
         tenant,

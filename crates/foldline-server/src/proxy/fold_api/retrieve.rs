@@ -38,7 +38,7 @@ pub(super) async fn retrieve(state: &Arc<AppState>, parts: &Parts) -> Result<Res
     let handle = Handle::from_hex(hash).or_else(|_| hash.parse::<Handle>()).map_err(|_| unknown())?;
     let query = Query::<RetrieveQuery>::try_from_uri(&parts.uri).ok();
     let query = query.and_then(|Query(query)| query.query).filter(|words| !words.trim().is_empty());
-    let archive = state.tenants.require_tenant(parts)?.archive;
+    let archive = state.tenants.require_tenant(parts).await?.archive;
     let archive = archive.ok_or_else(|| FoldApiError::NotFound("the proxy runs without an archive".to_owned()))?;
     let hash = handle.to_hex();
     respond::run_blocking(state, move |worker| {

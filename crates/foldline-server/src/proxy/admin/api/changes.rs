@@ -86,7 +86,7 @@ struct ModeBody {
 /// Sets the mode of the caller's tenant, from its next request on and as long as the proxy runs.
 pub(super) async fn set_mode(State(state): State<Arc<AppState>>, parts: Parts, body: Body) -> ApiResult {
     check_origin(&parts.headers)?;
-    let TenantView { tenant, .. } = TenantView::identify(&state, &parts)?;
+    let TenantView { tenant, .. } = TenantView::identify(&state, &parts).await?;
     let body: ModeBody = read_change(body, r#"{"mode":".."}"#, state.settings.timeouts.client_read).await?;
     let mode: ProxyMode = body.mode.parse().map_err(|error| ApiFailure::new(StatusCode::BAD_REQUEST, error))?;
     if mode == ProxyMode::Fold && tenant.archive.is_none() {
@@ -107,7 +107,7 @@ pub(super) async fn set_pins(
     body: Body,
 ) -> ApiResult {
     check_origin(&parts.headers)?;
-    let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
+    let TenantView { tenant, log } = TenantView::identify(&state, &parts).await?;
     let pins: PinPatterns =
         read_change(body, r#"{"tools":[".."],"targets":[".."]}"#, state.settings.timeouts.client_read).await?;
     check_pins(&pins)?;
@@ -142,7 +142,7 @@ fn check_pins(pins: &PinPatterns) -> Result<(), ApiFailure> {
 /// Starts a comparison of policies, if none is running.
 pub(super) async fn compare_policies(State(state): State<Arc<AppState>>, parts: Parts) -> ApiResult {
     check_origin(&parts.headers)?;
-    TenantView::identify(&state, &parts)?;
+    TenantView::identify(&state, &parts).await?;
     state.comparison.start();
     Ok(json_response(&state.comparison.answer()))
 }
@@ -154,7 +154,7 @@ pub(super) async fn delete_session(
     parts: Parts,
 ) -> ApiResult {
     check_origin(&parts.headers)?;
-    let TenantView { tenant, log } = TenantView::identify(&state, &parts)?;
+    let TenantView { tenant, log } = TenantView::identify(&state, &parts).await?;
     let no_archive = || ApiFailure::new(StatusCode::NOT_FOUND, "the proxy runs without an archive");
     let key = tenant.key;
     let archive = tenant.archive.ok_or_else(no_archive)?;

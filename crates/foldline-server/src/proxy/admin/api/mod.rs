@@ -61,13 +61,13 @@ async fn answer(
     parts: &Parts,
     show: impl FnOnce(&ActivitySummary) -> Value + Send + 'static,
 ) -> ApiResult {
-    let view = TenantView::identify(state, parts)?;
+    let view = TenantView::identify(state, parts).await?;
     let text = view.answer(state, parts, move |summary, _| Ok(show(summary).to_string())).await?;
     Ok(json_text_response(text))
 }
 
 async fn overview(State(state): SharedState, parts: Parts) -> ApiResult {
-    let view = TenantView::identify(&state, &parts)?;
+    let view = TenantView::identify(&state, &parts).await?;
     let facts = ProxyFacts::new(&state, &view.tenant);
     let show = move |summary: &ActivitySummary, progress| Ok(answers::overview(summary, &facts, progress).to_string());
     Ok(json_text_response(view.answer(&state, &parts, show).await?))
@@ -110,7 +110,7 @@ async fn groups(State(state): SharedState, Query(query): Query<ListQuery>, parts
 }
 
 async fn session(State(state): SharedState, Path(id): Path<String>, parts: Parts) -> ApiResult {
-    let view = TenantView::identify(&state, &parts)?;
+    let view = TenantView::identify(&state, &parts).await?;
     let (tenant, shared) = (view.tenant.clone(), state.clone());
     let show = move |summary: &ActivitySummary, _| {
         let archive = tenant.archive.as_ref().map(|archive| archive.in_session(id.clone()));
@@ -156,7 +156,7 @@ async fn table(State(state): SharedState, Query(params): Query<TableParams>, par
         true => Ok(answers::table_csv(summary, query, limit)),
         false => Ok(answers::table(summary, query, limit).to_string()),
     };
-    let text = TenantView::identify(&state, &parts)?.answer(&state, &parts, show).await?;
+    let text = TenantView::identify(&state, &parts).await?.answer(&state, &parts, show).await?;
     let (kind, ending) = if is_csv { ("text/csv; charset=utf-8", "csv") } else { ("application/json", "json") };
     let mut response = ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-store")], text).into_response();
     let file = format!("attachment; filename=\"foldline-{by}.{ending}\"");
@@ -167,12 +167,12 @@ async fn table(State(state): SharedState, Query(params): Query<TableParams>, par
 }
 
 async fn policies(State(state): SharedState, parts: Parts) -> ApiResult {
-    TenantView::identify(&state, &parts)?;
+    TenantView::identify(&state, &parts).await?;
     Ok(json_response(&state.comparison.answer()))
 }
 
 async fn health(State(state): SharedState, parts: Parts) -> ApiResult {
-    let view = TenantView::identify(&state, &parts)?;
+    let view = TenantView::identify(&state, &parts).await?;
     let facts = ProxyFacts::new(&state, &view.tenant);
     let windows = answers::learned_windows(&state, &view.tenant);
     let archive = archive_facts(&state, &view).await;
@@ -206,7 +206,7 @@ async fn archive_facts(state: &Arc<AppState>, view: &TenantView) -> Value {
 }
 
 async fn original(State(state): SharedState, Path(handle): Path<String>, parts: Parts) -> ApiResult {
-    let view = TenantView::identify(&state, &parts)?;
+    let view = TenantView::identify(&state, &parts).await?;
     let no_archive = || ApiFailure::new(StatusCode::NOT_FOUND, "the proxy runs without an archive");
     let archive = view.tenant.archive.ok_or_else(no_archive)?;
     let read = tokio::task::spawn_blocking(move || archive.unfold(&handle));

@@ -23,13 +23,13 @@ pub(super) struct TenantView {
 }
 
 impl TenantView {
-    pub(super) fn identify(state: &AppState, parts: &Parts) -> Result<Self, ApiFailure> {
+    pub(super) async fn identify(state: &AppState, parts: &Parts) -> Result<Self, ApiFailure> {
         let no_tenant = |_| ApiFailure {
             status: StatusCode::FORBIDDEN,
             message: "the request belongs to no tenant; use a named token, or add the API key whose sessions you want"
                 .into(),
         };
-        let tenant = state.tenants.require_tenant(parts).map_err(no_tenant)?;
+        let tenant = state.tenants.require_tenant(parts).await.map_err(no_tenant)?;
         let log = state.activity.get(tenant.key.0, tenant.archive.as_ref());
         Ok(Self { tenant, log })
     }

@@ -30,7 +30,7 @@ const MAX_EVENTS: usize = 256;
 
 /// Streams the events of the caller's tenant until the client or the proxy ends.
 pub(super) async fn events(State(state): State<Arc<AppState>>, parts: Parts) -> ApiResult {
-    let events = TenantView::identify(&state, &parts)?.log.subscribe();
+    let events = TenantView::identify(&state, &parts).await?.log.subscribe();
     let hello = json!({ "version": env!("CARGO_PKG_VERSION"), "now": now_millis() });
     let first = Bytes::from(format!("retry: 2000\nevent: hello\ndata: {hello}\n\n"));
     let page = EventStream { events, write_at: Instant::now() };
