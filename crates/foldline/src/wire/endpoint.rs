@@ -53,6 +53,15 @@ impl ConversationEndpoint<'_> {
     }
 }
 
+/// Returns a text as one segment of a path: everything but unreserved characters (RFC 3986, 2.3) is percent-encoded.
+pub fn encode_path_segment(text: impl AsRef<[u8]>) -> String {
+    let encode = |byte: &u8| match byte {
+        byte if byte.is_ascii_alphanumeric() || b"-_.~".contains(byte) => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    };
+    text.as_ref().iter().map(encode).collect()
+}
+
 /// Returns true if a path ends like this, after nothing or an API version.
 pub(crate) fn has_versioned_end(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with("/v1"))

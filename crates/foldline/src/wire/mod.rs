@@ -38,7 +38,7 @@ pub use conversation_scan::ConversationScan;
 pub use diagnostics::{CacheVerdict, DiagnosticsFilter, request_cache_diagnostics};
 pub use dialect::anthropic::thread_not_found_body;
 pub use dialect::row::Dialect;
-pub use endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};
+pub use endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose, encode_path_segment};
 pub use format::Format;
 pub use intercept::{
     AnswerEnd, BodyOutcome, BodySplicer, FinishedAnswer, HiddenCall, HiddenRound, InjectedTool, InterceptedCalls,

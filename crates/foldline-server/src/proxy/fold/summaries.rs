@@ -13,7 +13,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use foldline::tokens::Tokens;
-use foldline::wire::{Dialect, Format};
+use foldline::wire::{Dialect, Format, encode_path_segment};
 use foldline_summarize::{
     EnforceOptions, HttpModel, ModelEndpoint, ModelInfo, ModelSpend, PrepareResult, Summarizer, SummaryLimits,
     SummaryOutcome, ToolStyle, prepare_summary,
@@ -103,15 +103,16 @@ fn summary_path(format: Format, path: &str, model: Option<&str>) -> Option<Strin
     let Some(named) = endpoint.model else {
         return endpoint.streaming.is_none().then(|| path.to_owned());
     };
-    let turn = format.dialect().turn_path(named);
+    let turn = format.dialect().turn_path("MODEL");
     let method = &turn[turn.rfind(['/', ':'])?..];
-    turn.strip_suffix(method).filter(|stem| stem.ends_with(named))?;
+    turn.strip_suffix(method).filter(|stem| stem.ends_with("MODEL"))?;
     let (plain, query) = path.split_once('?').unwrap_or((path, ""));
     let before = plain[..plain.rfind(&method[..1])?].strip_suffix(named)?;
     // A key may be in the query; `alt` states the form of a stream.
     let kept: Vec<&str> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("alt=")).collect();
     let query = if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) };
-    Some(format!("{before}{}{method}{query}", model.unwrap_or(named)))
+    let model = model.map_or_else(|| named.to_owned(), encode_path_segment);
+    Some(format!("{before}{model}{method}{query}"))
 }
 
 /// Writes a summary. Returns true if one was accepted.
@@ -191,6 +192,11 @@ mod tests {
         );
         assert_eq!(own(Format::Converse, "/model/m%3A0/converse-stream"), same("/model/m%3A0/converse"));
         assert_eq!(other(Format::Converse, "/model/m/converse"), same("/model/small/converse"));
+        let profile = "arn:aws:bedrock:eu-west-1:1:inference-profile/eu.small-v1:0";
+        assert_eq!(
+            summary_path(Format::Converse, "/model/m%3A0/converse-stream", Some(profile)),
+            same("/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Ainference-profile%2Feu.small-v1%3A0/converse")
+        );
     }
 
     /// Their bodies name a version or a project, and not the model.

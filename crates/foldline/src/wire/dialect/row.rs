@@ -2,7 +2,7 @@
 
 use crate::wire::compose::ComposeSyntax;
 use crate::wire::diagnostics::DiagnosticsSyntax;
-use crate::wire::endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose};
+use crate::wire::endpoint::{ApiFamily, ConversationEndpoint, EndpointPurpose, encode_path_segment};
 use crate::wire::format::Format;
 use crate::wire::intercept::syntax::InterceptSyntax;
 use crate::wire::json::preview::ObjectPreview;
@@ -96,8 +96,8 @@ impl Dialect {
     }
 
     /// Returns the path of a turn with a model, after the base URL and its version; without a version if it begins with a
-    /// slash.
+    /// slash. The name of the model is one segment of it, percent-encoded: that of an inference profile has slashes.
     pub fn turn_path(&self, model: &str) -> String {
-        self.compose.path.replace("{model}", model)
+        self.compose.path.replace("{model}", &encode_path_segment(model))
     }
 }

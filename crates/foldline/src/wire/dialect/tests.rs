@@ -49,6 +49,15 @@ fn path_of_a_turn_leads_to_its_dialect() {
     }
 }
 
+/// The slashes of an inference profile's name were segments of the path.
+#[test]
+fn model_is_one_segment_of_a_turn_path() {
+    let profile = "arn:aws:bedrock:eu-west-1:1:inference-profile/eu.m-1:0";
+    let path = Format::Converse.dialect().turn_path(profile);
+    assert_eq!(path, "/model/arn%3Aaws%3Abedrock%3Aeu-west-1%3A1%3Ainference-profile%2Feu.m-1%3A0/converse");
+    assert!(Dialect::for_path(&path).is_some());
+}
+
 #[test]
 fn documented_paths_lead_to_their_dialect() {
     for dialect in DIALECTS {

@@ -3,6 +3,7 @@
 //! Pure: time and credentials are arguments. Only `host`, `content-type` and the headers of AWS are signed, because others
 //! may change on the way.
 
+use foldline::wire::encode_path_segment;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Uri};
 use jiff::Timestamp;
@@ -128,29 +129,20 @@ fn canonical_path(path: &str) -> String {
         }
     }
     let is_folder = path.ends_with('/') && !kept.is_empty();
-    let segments: String = kept.iter().map(|segment| format!("/{}", encoded(segment.as_bytes()))).collect();
+    let segments: String = kept.iter().map(|segment| format!("/{}", encode_path_segment(segment))).collect();
     if segments.is_empty() || is_folder { segments + "/" } else { segments }
 }
 
 /// Returns the parameters of a query in order, each encoded once.
 fn canonical_query(query: &str) -> String {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    let encode = |text: &str| encoded(&percent_decoded(text));
+    let encode = |text: &str| encode_path_segment(percent_decoded(text));
     let mut pairs: Vec<(String, String)> = pairs
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
         .map(|(name, value)| (encode(name), encode(value)))
         .collect();
     pairs.sort_unstable();
     pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
-}
-
-/// Returns a text with everything but unreserved characters (RFC 3986, 2.3) percent-encoded.
-fn encoded(text: &[u8]) -> String {
-    let encode = |byte: &u8| match byte {
-        byte if byte.is_ascii_alphanumeric() || b"-_.~".contains(byte) => char::from(*byte).to_string(),
-        byte => format!("%{byte:02X}"),
-    };
-    text.iter().map(encode).collect()
 }
 
 fn hex_hash(bytes: &[u8]) -> String {
