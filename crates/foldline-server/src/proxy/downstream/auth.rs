@@ -288,7 +288,6 @@ mod tests {
     use super::*;
     use hyper::Request;
 
-    /// Returns true for the paths below `/foldline/`.
     fn parts(uri: &str, headers: &[(&str, &str)]) -> Parts {
         let request =
             headers.iter().fold(Request::builder().uri(uri), |request, (name, value)| request.header(*name, *value));
