@@ -6,7 +6,7 @@
 //!
 //! A summary states facts. What the user approved or requested must occur in the user's own messages, next steps must
 //! name only what the user or the model has named, and orders to the reader are rejected, because tool output in the
-//! source may have put them there. Reported speech ("a file said: ..") is not an order.
+//! source may have put them there. A quotation of a file is not an order.
 
 use std::collections::HashSet;
 use std::fmt;
