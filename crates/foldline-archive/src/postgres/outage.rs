@@ -88,7 +88,8 @@ impl OutageGuard {
         let mut state = self.state();
         let timed_out = Instant::now() >= time.deadline;
         let others_had_answers = state.answered_at.is_some_and(|at| at > time.began);
-        if !time.was_cut_short() && !(timed_out && others_had_answers) {
+        let is_explained = time.was_cut_short() || (timed_out && others_had_answers);
+        if !is_explained {
             state.outage = Some(Outage { error: error.clone(), retry_at: Instant::now() + RETRY_DELAY });
         }
     }
