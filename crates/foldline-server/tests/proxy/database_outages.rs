@@ -266,10 +266,10 @@ fn unknown_namespaces_delay_only_requests_that_need_them() {
         let others = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             for path in ["/v1/models", "/foldline/livez", "/foldline/healthz"] {
-                let begin = Instant::now();
                 assert_eq!(harness.send_with("GET", path, &headers, String::new()).await.status, 200);
-                assert!(begin.elapsed() < Duration::from_secs(1), "{path}: {:?}", begin.elapsed());
             }
+            // Blocked threads would delay the sleep too.
+            assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         };
         let (conversations, ()) = tokio::join!(conversations, others);
         assert!(conversations.iter().all(|response| response.status == 200 && response.is_complete));
