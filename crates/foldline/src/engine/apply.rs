@@ -13,6 +13,7 @@ use crate::engine::left_fold::{advance, fold};
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::RefusedParts;
 use crate::engine::passes::AT_INGEST;
+use crate::engine::record::FoldRecord;
 use crate::engine::rendering::FoldedConversation;
 use crate::engine::stage::Stage;
 use crate::engine::state::FoldState;
@@ -52,6 +53,20 @@ impl FoldedRequest {
     /// Returns the state of the fold; `None` if a fold was made and not sent.
     pub(crate) fn state(&self) -> Option<&FoldState> {
         self.folded.as_ref().map(FoldedConversation::state).or(self.unchanged_state.as_ref())
+    }
+
+    /// Returns the record of the folds that are new since the last recorded request; `None` if there are none, or if
+    /// markers carry no handles. The arguments are those of the fold. Call
+    /// [`set_recorded`](FoldedRequest::set_recorded) when it is stored.
+    pub fn new_record(&self, request: &Request<'_>, options: &FoldOptions, ledger: &Ledger) -> Option<FoldRecord> {
+        let options = FoldOptions { handles: true, ..options.clone() };
+        let folded = self.folded.as_ref().filter(|folded| folded.has_handles())?;
+        folded.state().new_record(&options, ledger, &request.conversation().messages)
+    }
+
+    /// Records that the record of [`new_record`](FoldedRequest::new_record) is stored.
+    pub fn set_recorded(&mut self) {
+        self.folded.iter_mut().for_each(FoldedConversation::set_recorded);
     }
 
     /// Returns the state that [`apply_from`] continues from when the conversation has grown; `None` if the fold
@@ -217,7 +232,7 @@ fn store_originals(
         let mut options = options.clone();
         options.pins.parts =
             Some(Arc::new(move |at| kept.contains(at) || pinned.as_ref().is_some_and(|pinned| pinned(at))));
-        *folded = fold(conversation, &options, ledger).map_err(|error| StoreError(error.to_string()))?;
+        *folded = fold(conversation, &options, &ledger.undecided()).map_err(|error| StoreError(error.to_string()))?;
     }
     Err(StoreError("the archive refused too many originals".into()))
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::tokens::Tokens;
 
 /// A crease and its cost.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Crease {
     /// Request point of the crease.

@@ -115,7 +115,7 @@ impl FoldState {
         }
     }
 
-    fn accrue_carrying_cost(&mut self, options: &FoldOptions) {
+    pub(crate) fn accrue_carrying_cost(&mut self, options: &FoldOptions) {
         self.schedule.accrue_carrying_cost(self.segments.as_slice(), self.rounds.calls(), options);
     }
 
@@ -128,15 +128,19 @@ impl FoldState {
         trigger: Trigger,
     ) -> Result<Option<CreasePlan>, Error> {
         self.results.index_new_results(self.segments.as_mut_slice(), options, messages)?;
+        self.index_identifiers(options, messages)?;
         let mut identifiers = std::mem::take(&mut self.identifiers);
-        let kind_of = |at| self.segments.get(at).and_then(|segment| segment.text_kind);
         let from = self.schedule.crease_start(options, trigger);
         let summary = ledger.summary_at(messages.len());
-        let plan = identifiers
-            .index_messages(messages, &self.folds, &options.cancel, kind_of)
-            .and_then(|()| planner::choose_folds(self, &mut identifiers, options, messages, trigger, from, summary));
+        let plan = planner::choose_folds(self, &mut identifiers, options, messages, trigger, from, summary);
         self.identifiers = identifiers;
         plan
+    }
+
+    /// Indexes the identifiers of the messages that are not indexed yet.
+    pub(crate) fn index_identifiers(&mut self, options: &FoldOptions, messages: &[Message<'_>]) -> Result<(), Error> {
+        let kind_of = |at| self.segments.get(at).and_then(|segment| segment.text_kind);
+        self.identifiers.index_messages(messages, &self.folds, &options.cancel, kind_of)
     }
 
     /// Applies a plan. Returns the previous values for [`FoldState::undo_crease`].
@@ -152,18 +156,8 @@ impl FoldState {
             _ => options.prices.rewrite_cost(plan.suffix_tokens, plan.saved_tokens).round() as Tokens,
         };
         let request_point = self.len();
-        for &at in &plan.touched_messages {
-            self.identifiers.update_message(at, &messages[at], &self.folds, &plan.folds);
-            // Line hashes and counts are not needed for text that is cut.
-            let segments = self.segments.indices(at..at + 1);
-            for segment in &mut self.segments.as_mut_slice()[segments] {
-                let stage = plan.folds.stage(segment.at);
-                segment.line_hashes.take_if(|_| stage.is_some());
-                segment.line_counts.take_if(|_| stage >= Some(Stage::Excerpts));
-            }
-        }
-        let folds = std::mem::replace(&mut self.folds, plan.folds);
-        let message_tokens = self.totals.replace_all(&plan.message_tokens);
+        let (folds, message_tokens) =
+            self.replace_folds(messages, plan.folds, &plan.message_tokens, &plan.touched_messages);
         self.schedule.record_crease(plan.saved_tokens);
         let crease = Crease {
             request_point,
@@ -174,6 +168,27 @@ impl FoldState {
             first_message: plan.first_message,
         };
         (crease, CreaseUndo { folds, message_tokens, touched_messages: plan.touched_messages })
+    }
+
+    /// Replaces the folds, which changes the rendering of the touched messages. Returns the previous folds and tokens.
+    pub(crate) fn replace_folds(
+        &mut self,
+        messages: &[Message<'_>],
+        folds: FoldSet,
+        message_tokens: &MessageTokens,
+        touched_messages: &BTreeSet<usize>,
+    ) -> (FoldSet, MessageTokens) {
+        for &at in touched_messages {
+            self.identifiers.update_message(at, &messages[at], &self.folds, &folds);
+            // Line hashes and counts are not needed for text that is cut.
+            let segments = self.segments.indices(at..at + 1);
+            for segment in &mut self.segments.as_mut_slice()[segments] {
+                let stage = folds.stage(segment.at);
+                segment.line_hashes.take_if(|_| stage.is_some());
+                segment.line_counts.take_if(|_| stage >= Some(Stage::Excerpts));
+            }
+        }
+        (std::mem::replace(&mut self.folds, folds), self.totals.replace_all(message_tokens))
     }
 
     /// Reverts the last crease, except for the schedule.
@@ -227,7 +242,7 @@ fn cannot_fit_error(options: &FoldOptions, left: Tokens, largest: Option<(PartId
 }
 
 /// Returns the options with the budget of a request point.
-fn options_at<'s>(options: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
+pub(crate) fn options_at<'s>(options: &'s FoldOptions, ledger: &Ledger, at: usize) -> Cow<'s, FoldOptions> {
     let (budget, pins) = (ledger.budget_at(at, options), ledger.pins_at(at));
     if budget == options.budget && pins.is_none() {
         return Cow::Borrowed(options);

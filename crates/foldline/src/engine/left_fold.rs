@@ -85,24 +85,58 @@ pub(crate) fn advance(
     {
         *state = FoldState::default();
     }
-    let decided = state.len();
+    let (decided, rules) = (state.len(), options.decision_rules());
+    let mut next_point = 0;
     for (at, message) in messages.iter().enumerate().skip(decided) {
         options.cancel.check()?;
         if !options.meter.cache_large_texts(message, &|| options.cancel.is_cancelled()) {
             options.cancel.check()?;
         }
         if at > decided && options.has_request_point_before(message, Some(&messages[at - 1])) {
-            let crease = state.decide_past(options, ledger, &messages[..at]);
-            state.creases.extend(crease);
+            if ledger.is_decided_by(rules, at) {
+                let crease = state.decide_past(options, ledger, &messages[..at]);
+                state.creases.extend(crease);
+            } else {
+                state.pass_undecided(options, ledger, at);
+            }
+            state.adopt_record(options, ledger, &messages[..at])?;
         }
-        state.ingest(options, message);
+        if at >= next_point {
+            next_point = options.next_request_point(messages, at);
+        }
+        state.ingest(options, message, ledger.is_decided_by(rules, next_point));
     }
     if messages.len() > decided || decided == 0 {
-        let crease = state.decide(options, ledger, messages)?;
-        state.creases.extend(crease);
+        decide_newest(state, messages, options, ledger, rules)?;
     }
     match state.failure_at(messages.len()) {
         Some(error) => Err(error.clone()),
         None => Ok(()),
     }
+}
+
+/// Decides at the newest request point. A record of this point replaces the decision if its folds fit the budget.
+fn decide_newest(
+    state: &mut FoldState,
+    messages: &[Message<'_>],
+    options: &FoldOptions,
+    ledger: &Ledger,
+    rules: u64,
+) -> Result<(), Error> {
+    let point = messages.len();
+    let mut decision = Ok(());
+    let is_own = ledger.is_decided_by(rules, point);
+    if is_own {
+        decision = state.decide(options, ledger, messages).map(|crease| state.creases.extend(crease));
+    } else {
+        state.pass_undecided(options, ledger, point);
+    }
+    let is_adopted = state.adopt_record(options, ledger, messages)?;
+    if is_own && !is_adopted {
+        decision?;
+    } else if state.is_over_budget(options, ledger, point) {
+        let crease = state.decide(options, ledger, messages)?;
+        state.creases.extend(crease);
+    }
+    Ok(())
 }

@@ -36,6 +36,13 @@ impl MessageRanges {
         self.ends.range(..=from).next_back().map_or(from, |(_, &end)| end.max(from))
     }
 
+    /// Returns the messages of this set that are not in the other.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let mut rest = Self::default();
+        self.ranges().flatten().filter(|&message| !other.contains(message)).for_each(|message| rest.insert(message));
+        rest
+    }
+
     /// Returns the ranges, oldest first.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
         self.ends.iter().map(|(&start, &end)| start..end)

@@ -11,12 +11,14 @@
 //! | `passes` | propose folds |
 //! | `decide` | decides at a request point: schedule, plan, apply |
 //! | `overlay` | holds the folds and renders them |
+//! | `adopt` | records decided folds, and adopts those that another proxy or version decided |
 //! | `apply` | stores originals and edits the bytes of a request |
 //! | `session` | the same engine for a conversation that grows in memory |
 //! | `json_session` | the same for messages in a provider's own JSON |
 //!
 //! Nothing in this module does IO or reads a clock.
 
+pub(crate) mod adopt;
 pub(crate) mod apply;
 pub(crate) mod archive;
 pub(crate) mod argument_values;
@@ -41,6 +43,7 @@ pub(crate) mod planner;
 pub(crate) mod policy;
 pub(crate) mod prefix_sums;
 pub(crate) mod readable;
+pub(crate) mod record;
 pub(crate) mod rendering;
 pub(crate) mod schedule;
 pub(crate) mod segment;
@@ -51,6 +54,7 @@ pub(crate) mod summary;
 pub(crate) mod superseded;
 #[cfg(test)]
 mod tests;
+pub(crate) mod text_delta;
 pub mod text_kind;
 pub(crate) mod tool_action;
 pub(crate) mod unfold_tool;
@@ -66,6 +70,7 @@ pub use crate::engine::json_session::{JsonMessage, JsonRendering, JsonSession};
 pub use crate::engine::options::{PinPatterns, PinRules, ReasoningRetention};
 pub use crate::engine::policy::CreaseMode;
 pub use crate::engine::readable::{OriginalImage, original_image, readable_original};
+pub use crate::engine::record::FoldRecord;
 pub use crate::engine::rendering::FoldStats;
 pub use crate::engine::session::{FoldedOriginal, RenderedMessage};
 pub use crate::engine::stage::Stage;

@@ -13,6 +13,7 @@ use crate::engine::cancel::CancelFlag;
 use crate::engine::handle::Handle;
 use crate::engine::marker::MarkerHandle;
 use crate::engine::policy::Policy;
+use crate::engine::record::FoldRecord;
 use crate::engine::segment::{Segment, SegmentKind};
 use crate::engine::stage::Stage;
 use crate::engine::summary::PrefixSummary;
@@ -194,9 +195,24 @@ pub struct Ledger {
     /// Pins that apply from a request point on, in addition to those of the options; each entry replaces the one before.
     /// They hold from the next crease on: what is folded already stays folded.
     pub pins: BTreeMap<usize, PinPatterns>,
+    /// Decision rules that apply from a request point on. At points with other rules than those of the options nothing is
+    /// decided: there are only the folds of the records.
+    pub rules: BTreeMap<usize, u64>,
+    /// Records of the folds that were decided at request points. Sessions in memory do not use them.
+    pub records: BTreeMap<usize, Vec<Arc<FoldRecord>>>,
 }
 
 impl Ledger {
+    /// Returns true if the folds of this request point are decided by these rules.
+    pub(crate) fn is_decided_by(&self, rules: u64, at: usize) -> bool {
+        self.rules.range(..=at).next_back().is_none_or(|(_, &known)| known == rules)
+    }
+
+    /// Returns the ledger without what was decided before, so that everything is decided again.
+    pub(crate) fn undecided(&self) -> Self {
+        Self { rules: BTreeMap::new(), records: BTreeMap::new(), ..self.clone() }
+    }
+
     /// Returns the pins that apply at this request point.
     pub(crate) fn pins_at(&self, at: usize) -> Option<&PinPatterns> {
         self.pins.range(..=at).next_back().map(|(_, pins)| pins)
@@ -279,6 +295,12 @@ impl FoldOptions {
     /// Returns true if a request was sent before this message.
     pub(crate) fn has_request_point_before(&self, message: &Message<'_>, before: Option<&Message<'_>>) -> bool {
         if self.results_only { before.is_some() } else { message.opens_round(before) }
+    }
+
+    /// Returns the first request point after the message at this index.
+    pub(crate) fn next_request_point(&self, messages: &[Message<'_>], message: usize) -> usize {
+        let is_point = |&at: &usize| self.has_request_point_before(&messages[at], Some(&messages[at - 1]));
+        (message + 1..messages.len()).find(is_point).unwrap_or(messages.len())
     }
 
     /// Returns true if whole rounds may be dropped.

@@ -16,7 +16,7 @@ use crate::engine::message_ranges::MessageRanges;
 use crate::engine::original;
 use crate::engine::original::RoundsHash;
 use crate::engine::stage::Stage;
-use crate::tokens::Tokens;
+use crate::tokens::{Meter, Tokens};
 use crate::wire::RequestEdit;
 
 /// The edit of a part.
@@ -73,10 +73,22 @@ pub(crate) struct RoundNote {
 }
 
 impl RoundNote {
+    /// Returns its tokens, with those of the text after it if roles must alternate.
+    pub(crate) fn tokens(&self, meter: &Meter, alternate: bool) -> Tokens {
+        note_tokens(meter, alternate, &self.text, self.continuation.as_deref())
+    }
+
     /// Returns the pass name under which the note is counted.
     pub(crate) fn pass_name(&self) -> &'static str {
         if self.summarized_until.is_some() { "summary" } else { "rounds" }
     }
+}
+
+/// Returns the tokens of a note, with those of the text after it if roles must alternate.
+pub(crate) fn note_tokens(meter: &Meter, alternate: bool, text: &str, continuation: Option<&str>) -> Tokens {
+    let note = |role, text: &str| meter.message(&Message::text(role, text.to_owned()));
+    let continuation = continuation.unwrap_or(CONTINUATION_TEXT);
+    note(Role::User, text) + if alternate { note(Role::User, continuation) } else { 0 }
 }
 
 /// Parts that have to stay in the rendering, because a store refuses their originals.
@@ -369,6 +381,41 @@ impl FoldSet {
     /// Returns the folded parts of a message.
     pub(crate) fn parts_of_message(&self, at: usize) -> impl Iterator<Item = PartId> {
         self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).map(|(&at, _)| at)
+    }
+
+    /// Returns the folds of the parts of a message.
+    pub(crate) fn folds_of_message(&self, at: usize) -> impl Iterator<Item = (PartId, &AppliedFold)> {
+        self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).map(|(&at, fold)| (at, &**fold))
+    }
+
+    /// Returns the messages that two sets render in different ways, with those after different notes.
+    pub(crate) fn changed_messages(&self, other: &Self) -> BTreeSet<usize> {
+        let is_changed = |one: &Self, other: &Self, at: PartId| {
+            let [one, other] = [one, other].map(|folds| folds.parts.get(&at));
+            !one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other) || one.edit == other.edit)
+        };
+        let is_same_note = |one: &RoundNote, other: &RoundNote| {
+            (&one.text, &one.continuation, &one.messages) == (&other.text, &other.continuation, &other.messages)
+        };
+        let changed = |one: &Self, other: &Self| {
+            let parts = one.parts.keys().filter(|&&at| is_changed(one, other, at)).map(|at| at.message);
+            let notes = one.notes.iter().filter(|(at, note)| {
+                other.notes.get(at).is_none_or(|other| !Arc::ptr_eq(note, other) && !is_same_note(note, other))
+            });
+            let mut changed: BTreeSet<usize> = parts.chain(notes.map(|(&at, _)| at)).collect();
+            changed.extend(one.dropped.without(&other.dropped).ranges().flatten());
+            changed
+        };
+        let mut all = changed(self, other);
+        all.append(&mut changed(other, self));
+        all
+    }
+
+    /// Returns the tokens of the rendering of a message; those of a note are counted with the message after it.
+    pub(crate) fn message_tokens(&self, at: usize, message: &Message<'_>, meter: &Meter, alternate: bool) -> Tokens {
+        let note = self.notes.get(&at).map_or(0, |note| note.tokens(meter, alternate));
+        let is_left_out = self.is_dropped(at) || self.is_emptied(at, message);
+        note + if is_left_out { 0 } else { meter.message(&self.render_message(at, message)) }
     }
 
     /// Returns true if both sets render a part in the same way.

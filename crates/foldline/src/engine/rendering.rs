@@ -27,6 +27,7 @@ pub struct FoldedConversation {
     pub creases: Vec<Crease>,
     state: FoldState,
     alternate_roles: bool,
+    has_handles: bool,
 }
 
 /// Statistics of one fold.
@@ -56,6 +57,7 @@ impl FoldedConversation {
             creases: state.creases.clone(),
             state,
             alternate_roles: options.alternate_roles,
+            has_handles: options.handles,
         }
     }
 
@@ -78,6 +80,17 @@ impl FoldedConversation {
     pub fn into_state(mut self) -> FoldState {
         self.state.identifiers.release_caches();
         self.state
+    }
+
+    /// Returns true if markers carry handles.
+    pub(crate) fn has_handles(&self) -> bool {
+        self.has_handles
+    }
+
+    /// Records that all folds are in a record of the newest request point.
+    pub(crate) fn set_recorded(&mut self) {
+        let point = self.state.len();
+        self.state.set_recorded(point);
     }
 
     /// Returns the deepest stage used.

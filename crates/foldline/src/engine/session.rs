@@ -144,7 +144,7 @@ impl FoldSession {
             }
             None => {}
         }
-        self.state.ingest(&self.options, &message);
+        self.state.ingest(&self.options, &message, true);
         self.messages.push(message);
     }
 

@@ -52,6 +52,15 @@ pub(crate) const TERMINAL_CODES_AT_INGEST: &str = "terminal_codes";
 /// Names of the passes that run at ingest, before a result is first sent.
 pub(crate) const AT_INGEST: [&str; 2] = [DUPLICATE_AT_INGEST, TERMINAL_CODES_AT_INGEST];
 
+/// Names under which the planner counts folds that no pass proposes.
+const OF_PLANNER: [&str; 3] = ["rounds", "signed_reasoning", "clip"];
+
+/// Returns the name of a pass by its text; `"other"` for a pass of another version.
+pub(crate) fn known_name(name: &str) -> &'static str {
+    let names = ALL.iter().map(|pass| pass.name).chain(AT_INGEST).chain(OF_PLANNER);
+    names.into_iter().find(|known| *known == name).unwrap_or("other")
+}
+
 /// Returns the passes of a stage.
 pub(crate) fn passes_for_stage(stage: Stage) -> Vec<&'static FoldPass> {
     let passes = ALL.iter().filter(|pass| pass.stage == stage);

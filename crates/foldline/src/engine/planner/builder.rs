@@ -321,7 +321,7 @@ mod tests {
         let prices = Prices::for_model(ModelTable::builtin(), None);
         let options = FoldOptions::new(Meter::for_byte_estimate(), prices, 100_000);
         let (mut state, mut identifiers) = (FoldState::default(), IdentifierIndex::default());
-        messages.iter().for_each(|message| state.ingest(&options, message));
+        messages.iter().for_each(|message| state.ingest(&options, message, true));
         identifiers.index_messages(&messages, &state.folds, &options.cancel, |_| None).unwrap();
         let mut builder = PlanBuilder::new(&state, &options, &messages, 0, None);
         run(&mut builder, &mut identifiers);

@@ -10,7 +10,8 @@ use std::ops::Range;
 use crate::conversation::{Message, Part, PartId, Role};
 use crate::engine::handle::Handle;
 use crate::engine::original::RoundsHash;
-use crate::engine::overlay::{AppliedFold, CONTINUATION_TEXT, PartEdit, RoundNote};
+use crate::engine::overlay;
+use crate::engine::overlay::{AppliedFold, PartEdit, RoundNote};
 use crate::engine::passes::support::round_note;
 use crate::engine::passes::support::round_note::{MAX_LISTED_ROUNDS, NoteDetail, NoteFacts};
 use crate::engine::planner::builder::{PlanBuilder, live_segments};
@@ -193,7 +194,8 @@ impl PlanBuilder<'_> {
                 continue;
             }
             // The tokens of a note are counted with the dropped message after it.
-            let new = self.note_tokens(&text, continuation.as_deref());
+            let (meter, alternate) = (&self.options.meter, self.options.alternate_roles);
+            let new = overlay::note_tokens(meter, alternate, &text, continuation.as_deref());
             for at in self.folds.notes_in(start..end).map(|(at, _)| at).chain([start]).collect::<Vec<_>>() {
                 self.set_message_tokens(at, 0);
             }
@@ -269,12 +271,6 @@ impl PlanBuilder<'_> {
         let last_covered = runs.iter().rposition(is_covered)?;
         let before = runs[..=last_covered].iter().rposition(allows_summary);
         before.or_else(|| runs.iter().skip(last_covered + 1).position(allows_summary).map(|at| last_covered + 1 + at))
-    }
-
-    fn note_tokens(&self, text: &str, continuation: Option<&str>) -> Tokens {
-        let note = |role, text: &str| self.options.meter.message(&Message::text(role, text.to_owned()));
-        let continuation = continuation.unwrap_or(CONTINUATION_TEXT);
-        note(Role::User, text) + if self.options.alternate_roles { note(Role::User, continuation) } else { 0 }
     }
 }
 

@@ -24,8 +24,8 @@ fn visible_text(segment: &segment::Segment, text: &str) -> Option<String> {
 const UNFOLD_TOOL_SUFFIX: &str = "unfold";
 
 impl FoldState {
-    /// Adds the next message to the state.
-    pub(crate) fn ingest(&mut self, options: &FoldOptions, message: &Message<'_>) {
+    /// Adds the next message to the state. `decides` is false if others decided about the request in which it was first sent.
+    pub(crate) fn ingest(&mut self, options: &FoldOptions, message: &Message<'_>, decides: bool) {
         let at = self.len();
         let rule = if options.results_only { RoundRule::Messages } else { RoundRule::Turns };
         self.rounds.push_message(message, rule, |id| self.segments.message_of_call(id));
@@ -43,7 +43,7 @@ impl FoldState {
         for index in new {
             self.results.mark_superseded(self.segments.as_mut_slice(), index);
             if options.policy.crease_mode != CreaseMode::Never {
-                self.fold_at_ingest(options, message, index);
+                self.fold_at_ingest(options, message, index, decides);
             }
         }
     }
@@ -51,7 +51,7 @@ impl FoldState {
     /// Folds a result before it is first sent, if it repeats an earlier result or contains terminal control codes
     /// and is not a file.
     /// Nothing else that the model has not seen yet may be folded.
-    fn fold_at_ingest(&mut self, options: &FoldOptions, message: &Message<'_>, index: usize) {
+    fn fold_at_ingest(&mut self, options: &FoldOptions, message: &Message<'_>, index: usize, decides: bool) {
         let segments = self.segments.as_slice();
         let segment = &segments[index];
         if segment.kind != SegmentKind::Result
@@ -68,6 +68,9 @@ impl FoldState {
         let handle = || options.marker_handle(|| Handle::for_content(text.as_bytes()));
         let is_whole = |earlier: &segment::Segment| self.folds.stage(earlier.at).is_none();
         let above = self.results.record_text(segments, index, is_whole);
+        if !decides {
+            return;
+        }
         let (folded, stage, pass_name) = if above.is_some() {
             (marker::duplicate_text(text, handle()), Stage::Duplicates, DUPLICATE_AT_INGEST)
         } else if let Some(shown) = visible_text(segment, text) {

@@ -19,6 +19,7 @@ use crate::engine::handle::Handle;
 use crate::engine::identifiers::index::IdentifierIndex;
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::{FoldSet, RefusedParts, RemovedOriginal};
+use crate::engine::record::RecordedFolds;
 use crate::engine::schedule::CreaseSchedule;
 use crate::engine::segment::SegmentKind;
 use crate::engine::state::failure::FailedPlan;
@@ -40,6 +41,7 @@ pub struct FoldState {
     pub(crate) schedule: CreaseSchedule,
     pub(crate) folds: FoldSet,
     pub(crate) creases: Vec<Crease>,
+    pub(crate) recorded: RecordedFolds,
     /// The last plan that could not fit.
     pub(crate) failed_plan: Option<FailedPlan>,
     /// Numbers of creases and folded parts when the originals were last stored. Every fold increases one of them.

@@ -21,9 +21,15 @@ use crate::{
 
 /// A store in memory, which can be made to fail.
 #[derive(Default)]
-struct InMemoryStore {
+pub(crate) struct InMemoryStore {
     originals: RefCell<HashMap<Handle, Vec<u8>>>,
     fails: bool,
+}
+
+impl InMemoryStore {
+    pub(crate) fn contains(&self, handle: Handle) -> bool {
+        self.originals.borrow().contains_key(&handle)
+    }
 }
 
 impl OriginalStore for InMemoryStore {
@@ -37,7 +43,7 @@ impl OriginalStore for InMemoryStore {
     }
 }
 
-fn options(request: &Request<'_>, budget: Tokens) -> FoldOptions {
+pub(crate) fn options(request: &Request<'_>, budget: Tokens) -> FoldOptions {
     let table = ModelTable::builtin();
     let prices = Prices::for_model(table, Some("claude-opus-4-6"));
     // An estimate is fast and monotone; the arithmetic is the same for every counter.
@@ -45,7 +51,7 @@ fn options(request: &Request<'_>, budget: Tokens) -> FoldOptions {
     FoldOptions::new(meter, prices, budget).with_rules(&LawProfile::for_request(request))
 }
 
-fn raw_tokens(request: &Request<'_>) -> Tokens {
+pub(crate) fn raw_tokens(request: &Request<'_>) -> Tokens {
     options(request, 0).meter.conversation(request.conversation())
 }
 
@@ -67,11 +73,11 @@ fn ledger_with_summaries(places: &[(f64, f64, usize)], messages: usize) -> Ledge
     Ledger { summaries: summaries.collect(), ..Ledger::default() }
 }
 
-fn budgets() -> impl Strategy<Value = f64> {
+pub(crate) fn budgets() -> impl Strategy<Value = f64> {
     0.05..1.2
 }
 
-fn count_tokens(sample: &SampleRequest, body: &[u8]) -> Tokens {
+pub(crate) fn count_tokens(sample: &SampleRequest, body: &[u8]) -> Tokens {
     let request = Request::parse(sample.format, body).unwrap();
     raw_tokens(&request)
 }
@@ -377,7 +383,7 @@ fn user_texts(conversation: &Conversation<'_>) -> Vec<String> {
     users.flat_map(|message| &message.parts).filter_map(Part::as_text).map(str::to_owned).collect()
 }
 
-fn prefix_of<'m>(conversation: &Conversation<'m>, point: usize) -> Conversation<'m> {
+pub(crate) fn prefix_of<'m>(conversation: &Conversation<'m>, point: usize) -> Conversation<'m> {
     Conversation { messages: conversation.messages[..point].to_vec(), ..conversation.clone() }
 }
 

@@ -3,3 +3,4 @@
 mod guarantees;
 mod known_failures;
 mod left_fold;
+mod records;
