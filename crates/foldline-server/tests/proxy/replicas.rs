@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use foldline::ModelTable;
 use foldline::engine::marker::handles;
 use foldline::wire::{Format, Request};
+use foldline::{ModelTable, Policy};
 use foldline_archive::{Archive, Namespace};
 use foldline_server::proxy::ProxySettings;
 use serde_json::{Value, json};
@@ -136,13 +136,18 @@ struct Fleet {
 
 impl Fleet {
     async fn start(format: Format, store: &dyn SharedStore, count: usize) -> Self {
-        let archives: Vec<Archive> = (0..count).map(|_| store.open()).collect();
-        let harness =
-            ProxyHarness::start(fleet_settings(), Some(archives[0].clone()), move |received| reply(format, received))
-                .await;
+        Self::start_with(format, store, (0..count).map(|_| fleet_settings()).collect()).await
+    }
+
+    /// Starts a replica with each of these settings.
+    async fn start_with(format: Format, store: &dyn SharedStore, settings: Vec<ProxySettings>) -> Self {
+        let archives: Vec<Archive> = settings.iter().map(|_| store.open()).collect();
+        let mut settings = settings.into_iter();
+        let (first, archive) = (settings.next().expect("one replica"), archives[0].clone());
+        let harness = ProxyHarness::start(first, Some(archive), move |received| reply(format, received)).await;
         let mut replicas = vec![harness.proxy];
-        for archive in &archives[1..] {
-            replicas.push(harness.add_replica(fleet_settings(), archive.clone()).await);
+        for (settings, archive) in settings.zip(&archives[1..]) {
+            replicas.push(harness.add_replica(settings, archive.clone()).await);
         }
         Self { harness, replicas, archives }
     }
@@ -323,6 +328,62 @@ async fn turn_is_repeated_at_another_replica(format: Format, store: &dyn SharedS
     assert!(fleet.check_handles(&sent) > 20);
 }
 
+/// A rolling upgrade: replicas of an old version are replaced while a conversation goes on. The versions decide
+/// differently, here by their policies. The upstream receives a changed prefix only at logged creases, and a replica that
+/// starts later sends the same bytes.
+async fn conversation_survives_a_rolling_upgrade(format: Format, store: &dyn SharedStore) {
+    let [old, new] = [Policy::balanced(), Policy::tight()].map(|policy| ProxySettings { policy, ..fleet_settings() });
+    let mut fleet = Fleet::start_with(format, store, vec![old, new.clone(), new]).await;
+    let (upgrade, end) = (TURNS / 2, 3 * TURNS / 4);
+    let mut session = ClientSession::new(format);
+    let (mut before, mut creases) = (Vec::new(), 0.0);
+    let (mut changes, mut creases_at_upgrade) = (0, 0.0);
+    while session.turn < TURNS {
+        let replica = match session.turn {
+            turn if turn < upgrade => 0,
+            turn if turn < end => turn % 2,
+            _ => 1,
+        };
+        let received = fleet.bodies().len();
+        let response = fleet.send(&session, replica).await;
+        let now = fleet.metric("foldline_creases_total").await;
+        for received in fleet.harness.received().split_off(received) {
+            let messages = raw_messages(format, &received);
+            if !messages.starts_with(&before) {
+                assert!(now > creases, "turn {} changes the prefix without a crease", session.turn);
+                changes += 1;
+            }
+            before = messages;
+        }
+        creases = now;
+        if session.turn == upgrade - 1 {
+            creases_at_upgrade = now;
+        }
+        session.advance(&response);
+    }
+    assert!(creases_at_upgrade > 0.0 && creases > creases_at_upgrade && changes > 2, "both versions crease");
+    // A replica that has never seen the conversation continues it as the newest one does.
+    let mut last = Vec::new();
+    for replica in [1, 2] {
+        let received = fleet.bodies().len();
+        fleet.send_and_leave(&session, replica).await;
+        last.push(fleet.bodies().swap_remove(received));
+    }
+    assert_same_bodies(&last[..1], &last[1..]);
+    let sent = fleet.bodies();
+    assert!(fleet.check_handles(&sent) > 20);
+    assert_eq!(fleet.metric("foldline_violations_total").await, 0.0);
+}
+
+#[test]
+fn conversation_survives_a_rolling_upgrade_on_a_file() {
+    run_test(async {
+        for format in [Format::OpenAiChat, Format::Anthropic] {
+            conversation_survives_a_rolling_upgrade(format, &folder()).await;
+        }
+    });
+}
+
 #[test]
 fn four_replicas_on_a_file_send_what_one_sends() {
     run_test(async { compare_with_single(Format::OpenAiChat, &folder(), 4).await });
@@ -353,6 +414,12 @@ mod on_postgres {
         let Some(database) = database() else { return };
         run_test(compare_with_single(Format::Anthropic, &database, 4));
         run_test(compare_with_single(Format::OpenAiChat, &database, 4));
+    }
+
+    #[test]
+    fn conversation_survives_a_rolling_upgrade() {
+        let Some(database) = database() else { return };
+        run_test(super::conversation_survives_a_rolling_upgrade(Format::OpenAiChat, &database));
     }
 
     #[test]

@@ -21,7 +21,8 @@ use crate::error::Error;
 
 impl FoldState {
     /// Returns the record of the folds since the last one at the request point after these messages; `None` if nothing
-    /// is new, or if markers carry no handles, so that no other proxy can restore the originals.
+    /// is new, if the point has a record already, or if markers carry no handles, so that no other proxy can restore the
+    /// originals.
     pub(crate) fn new_record(
         &self,
         options: &FoldOptions,
@@ -29,7 +30,7 @@ impl FoldState {
         messages: &[Message<'_>],
     ) -> Option<FoldRecord> {
         let before = &self.recorded;
-        if before.counts == self.fold_counts() || !options.handles {
+        if before.counts == self.fold_counts() || before.point == Some(messages.len()) || !options.handles {
             return None;
         }
         let options = options_at(options, ledger, messages.len());

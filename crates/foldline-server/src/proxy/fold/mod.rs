@@ -1,6 +1,7 @@
 //! Folding a request: session, facts, archive, budget.
 
 pub(crate) mod archive_writer;
+pub(crate) mod budget_choice;
 pub(crate) mod fold_events;
 pub(crate) mod job;
 pub(crate) mod known_requests;

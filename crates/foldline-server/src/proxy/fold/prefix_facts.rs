@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use foldline::engine::{PinPatterns, PrefixSummary};
+use foldline::engine::{FoldRecord, PinPatterns, PrefixSummary};
 use foldline::tokens::Tokens;
 use foldline::wire::HiddenRound;
 use foldline::{Handle, Ledger};
@@ -18,6 +18,7 @@ use crate::proxy::fold::prefix_id::PrefixHashes;
 /// Kinds of facts in the archive's ledger.
 pub(crate) const COLD_CACHE_KIND: &str = "cold_cache";
 pub(crate) const BUDGET_KIND: &str = "budget";
+pub(crate) const FOLDS_KIND: &str = "folds";
 pub(crate) const CEILING_KIND: &str = "ceiling";
 pub(crate) const HIDDEN_ROUNDS_KIND: &str = "hidden_rounds";
 pub(crate) const SUMMARY_KIND: &str = "summary";
@@ -67,6 +68,8 @@ pub(crate) struct FactTable {
 struct PrefixFacts {
     cold_cache: bool,
     budget: Option<PrefixBudget>,
+    /// Records of the folds that were decided at this prefix.
+    records: Vec<Arc<FoldRecord>>,
     /// Rounds hidden from the client, for each response to this prefix, oldest first, with its time and its hash.
     hidden_rounds: Vec<(i64, u64, Arc<[HiddenRound]>)>,
     /// A summary of this prefix.
@@ -79,10 +82,33 @@ struct PrefixFacts {
     pins: Option<(i64, PinPatterns)>,
 }
 
+/// The budget and the decision rules that apply from a prefix on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DecisionBudget {
+    pub(crate) tokens: Tokens,
+    /// Hash of the rules by which folds are decided.
+    pub(crate) rules: u64,
+}
+
+impl DecisionBudget {
+    /// Returns its form in the ledger.
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.tokens.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.rules.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (tokens, rules) = bytes.split_first_chunk()?;
+        Some(Self { tokens: Tokens::from_le_bytes(*tokens), rules: u64::from_le_bytes(rules.try_into().ok()?) })
+    }
+}
+
 /// The budget from a prefix on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct PrefixBudget {
-    tokens: Tokens,
+    decision: DecisionBudget,
     is_recorded: bool,
 }
 
@@ -99,10 +125,16 @@ impl FactTable {
         match kind {
             COLD_CACHE_KIND => entry.cold_cache = true,
             BUDGET_KIND => {
-                let budget = PrefixBudget { tokens: parse_tokens(payload)?, is_recorded };
+                let budget = PrefixBudget { decision: DecisionBudget::from_bytes(payload)?, is_recorded };
                 // A refusal lowers the budget of a request; the lowest counts, whichever is known first.
-                let is_new = entry.budget.is_none_or(|known| budget.tokens <= known.tokens);
+                let is_new = entry.budget.is_none_or(|known| budget.decision <= known.decision);
                 entry.budget = if is_new { Some(budget) } else { entry.budget };
+            }
+            FOLDS_KIND => {
+                let record: FoldRecord = serde_json::from_slice(payload).ok()?;
+                if entry.records.iter().all(|known| known.basis() != record.basis()) {
+                    entry.records.push(Arc::new(record));
+                }
             }
             CEILING_KIND => {
                 let ceiling = (parse_tokens(payload)?, at);
@@ -140,10 +172,15 @@ impl FactTable {
     }
 
     /// Returns the budgets of a conversation that are not in the ledger, and their prefixes.
-    pub(crate) fn unrecorded_budgets(&self, prefixes: &PrefixHashes) -> Vec<(u128, Tokens)> {
+    pub(crate) fn unrecorded_budgets(&self, prefixes: &PrefixHashes) -> Vec<(u128, DecisionBudget)> {
         let budget = |(_, prefix)| Some((prefix, self.by_prefix.get(&prefix)?.budget?));
         let budgets = prefixes.longest_first().filter_map(budget).filter(|(_, budget)| !budget.is_recorded);
-        budgets.map(|(prefix, budget)| (prefix, budget.tokens)).collect()
+        budgets.map(|(prefix, budget)| (prefix, budget.decision)).collect()
+    }
+
+    /// Returns the record of the folds at a prefix with this basis.
+    pub(crate) fn record(&self, prefix: u128, basis: u64) -> Option<Arc<FoldRecord>> {
+        self.by_prefix.get(&prefix)?.records.iter().find(|record| record.basis() == basis).cloned()
     }
 
     /// Returns the ledger of a conversation for the engine.
@@ -157,7 +194,11 @@ impl FactTable {
             if fact.cold_cache {
                 ledger.cold_points.insert(at);
             }
-            ledger.budgets.extend(fact.budget.map(|budget| (at, budget.tokens)));
+            ledger.budgets.extend(fact.budget.map(|budget| (at, budget.decision.tokens)));
+            ledger.rules.extend(fact.budget.map(|budget| (at, budget.decision.rules)));
+            if !fact.records.is_empty() {
+                ledger.records.insert(at, fact.records.clone());
+            }
             ledger.pins.extend(fact.pins.clone().map(|(_, pins)| (at, pins)));
             let adopted = fact.adopted_summary.and_then(|prefix| self.by_prefix.get(&prefix)?.summary.as_ref());
             let adopted = adopted.map(|summary| PrefixSummary { until: summary.until(), text: summary.text().into() });

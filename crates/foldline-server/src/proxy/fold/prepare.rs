@@ -18,9 +18,11 @@ use hyper::http::uri::Scheme;
 
 use crate::proxy::admin::metrics::PassLabels;
 use crate::proxy::fold::archive_writer::{ArchiveWriter, PendingSync, StoredHandles};
+use crate::proxy::fold::budget_choice::{BUDGET_DROP_RATIO, BudgetChoice};
 use crate::proxy::fold::fold_events::{RecordedSession, record_events};
 use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, IdentifiedSession, RowForm};
 use crate::proxy::fold::parallel_count::count_in_parallel;
+use crate::proxy::fold::prefix_facts::DecisionBudget;
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::prepared::{PreparedRequest, TightBudget};
 use crate::proxy::fold::request_facts::{FactSource, RequestFacts, WindowLimits};
@@ -32,12 +34,6 @@ use crate::proxy::settings::{SummaryMode, ThreadMode, UpstreamUrl};
 use crate::proxy::state::AppState;
 use crate::proxy::unfold_tool::tool::UNFOLD_TOOL;
 use crate::proxy::upstream::models::{PromptLimits, UpstreamModel};
-
-/// A budget below this share of the old one counts as changed; smaller drops are calibration noise.
-const BUDGET_DROP_RATIO: f64 = 0.97;
-
-/// A budget must grow by this factor to count as changed: folds are not undone.
-const BUDGET_GROWTH_RATIO: f64 = 1.5;
 
 /// Share of a window that results may have if the turns that requested them, the system prompt and the tools are not known.
 const RESULTS_SHARE: f64 = 0.6;
@@ -186,6 +182,11 @@ pub(crate) fn fold_requested(
     })
 }
 
+/// Returns a listener that collects events.
+fn collect_into(events: &RefCell<Vec<FoldEvent>>) -> impl Fn(FoldEvent) + '_ {
+    |event| events.borrow_mut().push(event)
+}
+
 /// Returns true if the unfold tool is offered in a request. The originals must be in an archive.
 fn offers_tool(state: &AppState, job: &FoldJob, session: &IdentifiedSession, request: &Request<'_>) -> bool {
     let may_offer = state.settings.offer_unfold_tool && job.archive().is_some();
@@ -235,33 +236,6 @@ fn law_profile(request: &Request<'_>, upstream: &UpstreamUrl) -> LawProfile {
     let profile = LawProfile::for_request(request);
     let has_template = upstream.scheme == Scheme::HTTP || request.format() == Format::Ollama;
     if has_template { profile.served_by(ServerKind::ChatTemplate) } else { profile }
-}
-
-/// The budget of a request: it stays the same while a conversation goes on, so that its prefix does.
-struct BudgetChoice {
-    tokens: Tokens,
-    /// Request point from which it applies, unless the ledger contains it already.
-    from: Option<usize>,
-    /// True if the conversation had another budget before.
-    is_changed: bool,
-}
-
-impl BudgetChoice {
-    /// Chooses the budget of a request after `len` messages: the conversation's current one, unless `allowed` is below
-    /// `drop_ratio` of it or far above. `learned` is the budget after a refusal.
-    fn new(ledger: &Ledger, len: usize, allowed: Tokens, learned: Option<Tokens>, drop_ratio: f64) -> Self {
-        let allowed = allowed.min(learned.unwrap_or(Tokens::MAX));
-        let Some((_, &current)) = ledger.budgets.last_key_value() else {
-            return Self { tokens: allowed, from: Some(0), is_changed: false };
-        };
-        let is_refused = learned.is_some_and(|learned| learned < current);
-        let ratio_changed =
-            (allowed as f64) < current as f64 * drop_ratio || allowed as f64 > current as f64 * BUDGET_GROWTH_RATIO;
-        match is_refused || ratio_changed {
-            true => Self { tokens: allowed, from: Some(len), is_changed: true },
-            false => Self { tokens: current, from: None, is_changed: false },
-        }
-    }
 }
 
 /// A conversation as the model sees it, with the facts about it.
@@ -341,7 +315,10 @@ impl FoldInputs<'_> {
         let is_cold = self.session.idle_time.zip(model.prices.cache_ttl).is_some_and(|(idle, ttl)| idle > ttl);
         let known = facts.known(prefixes, if is_cold { ProviderCache::Cold } else { ProviderCache::Warm });
         let cached = cached.filter(|cached| cached.follows_from(&known.ledger));
-        let budget = self.choose_budget(state, &known, refold);
+        let mut options = self.fold_options(state, cancel);
+        let rules = options.decision_rules();
+        let budget = self.choose_budget(state, &known, refold, rules);
+        options.budget = budget.tokens;
         // A failure is remembered for its budget; with another one everything is decided again.
         let mut cached =
             cached.filter(|cached| cached.failure.as_ref().is_none_or(|failure| failure.budget == budget.tokens));
@@ -357,12 +334,7 @@ impl FoldInputs<'_> {
         let known = self.adopt_facts(state, is_open);
         let mut ledger = known.ledger.clone();
         ledger.budgets.extend(budget.from.map(|from| (from, budget.tokens)));
-        let mut options = FoldOptions::new(model.meter.clone(), model.prices, budget.tokens).with_rules(&self.profile);
-        options.policy = self.job.policy(&state.settings).clone();
-        options.cancel = cancel.clone();
-        let rows = self.job.requested.and_then(|requested| requested.rows);
-        (options.keep_messages, options.hex_handles) = (rows.is_some(), rows.is_some());
-        options.results_only = rows == Some(RowForm::Results);
+        ledger.rules.extend(budget.from.map(|from| (from, rules)));
         let (fold_state, stored) = cached.map(|cached| (cached.state, cached.stored)).unwrap_or_default();
         let is_archived = self.session.archive.as_ref().is_none_or(|archive| stored.is_in(archive));
         let is_dropped = is_decided && is_open || !is_archived;
@@ -374,9 +346,12 @@ impl FoldInputs<'_> {
         let writer = self.archive_writer(state, &stored);
         let store = writer.as_ref().map(|writer| writer as &dyn OriginalStore);
         let events = RefCell::new(Vec::new());
-        let on_event = |event: FoldEvent| events.borrow_mut().push(event);
+        // The facts of a retry are recorded when the provider accepts it.
         let is_retry = matches!(refold, Some(Refold::WithBudget(_)));
-        let applied = apply_with_state(&mut fold_state, request, &options, &ledger, store, &on_event);
+        let applied = match is_retry {
+            true => apply_with_state(&mut fold_state, request, &options, &ledger, store, &collect_into(&events)),
+            false => self.apply_recorded(&mut fold_state, &options, &mut ledger, store, &events),
+        };
         let crease = applied.as_ref().ok().and_then(|applied| self.new_crease(applied, is_open));
         record_events(&state.metrics, self.recorded_session(), &events.take(), crease.as_ref());
         let mut applied = match applied {
@@ -392,8 +367,8 @@ impl FoldInputs<'_> {
             }
         };
 
-        // The budget of a retry becomes a fact only when the provider accepts it.
-        let new_budget = budget.from.filter(|_| !is_retry).map(|from| (from, budget.tokens));
+        let decision_budget = DecisionBudget { tokens: budget.tokens, rules };
+        let new_budget = budget.from.filter(|_| !is_retry).map(|from| (from, decision_budget));
         // Earlier creases were recorded when they were made.
         let has_new_crease = crease.is_some() || from_scratch && !applied.creases().is_empty();
         let new_folds = facts.record_fold(prefixes, new_budget, has_new_crease, applied.pass_names());
@@ -403,12 +378,52 @@ impl FoldInputs<'_> {
         prepared.facts = self.request_facts(state, &applied, &prepared, crease.as_ref(), from_scratch);
         prepared.pending_sync = self.pending_sync(has_written && self.job.is_folding(), &stored);
         if is_retry {
+            let record = applied.new_record(request, &options, &ledger);
             let (facts, prefixes) = (facts.clone(), prefixes.clone());
-            prepared.tight = Some(Arc::new(TightBudget { facts, prefixes, tokens: budget.tokens }));
+            prepared.tight = Some(Arc::new(TightBudget { facts, prefixes, budget: decision_budget, record }));
         } else if let Some(fold_state) = applied.into_state() {
             state.sessions.insert(prefixes, CachedState { state: fold_state, stored, failure: None, ledger });
         }
         Ok(prepared)
+    }
+
+    /// Folds the request, and records the new folds in the ledger. If another proxy has recorded others for the same
+    /// request, those are adopted.
+    fn apply_recorded(
+        &self,
+        fold_state: &mut FoldState,
+        options: &FoldOptions,
+        ledger: &mut Ledger,
+        store: Option<&dyn OriginalStore>,
+        events: &RefCell<Vec<FoldEvent>>,
+    ) -> Result<FoldedRequest, Error> {
+        let Self { request, prefixes, session, .. } = self;
+        let mut applied = apply_with_state(fold_state, request, options, ledger, store, &collect_into(events))?;
+        let record = session.archive.as_ref().and_then(|_| applied.new_record(request, options, ledger));
+        let Some((record, stored)) = record
+            .and_then(|record| session.facts.record_folds(prefixes.full(), &record).map(|stored| (record, stored)))
+        else {
+            return Ok(applied);
+        };
+        ledger.records.entry(prefixes.len()).or_default().push(stored.clone());
+        if *stored == record {
+            applied.set_recorded();
+            return Ok(applied);
+        }
+        events.borrow_mut().clear();
+        apply_with_state(fold_state, request, options, ledger, store, &collect_into(events))
+    }
+
+    /// Returns the options of the fold, without its budget.
+    fn fold_options(&self, state: &AppState, cancel: &CancelFlag) -> FoldOptions {
+        let Self { model, job, .. } = self;
+        let mut options = FoldOptions::new(model.meter.clone(), model.prices, 0).with_rules(&self.profile);
+        options.policy = job.policy(&state.settings).clone();
+        options.cancel = cancel.clone();
+        let rows = job.requested.and_then(|requested| requested.rows);
+        (options.keep_messages, options.hex_handles) = (rows.is_some(), rows.is_some());
+        options.results_only = rows == Some(RowForm::Results);
+        options
     }
 
     /// Returns a request that could not be folded, with the tools and the rounds that the conversation has otherwise; none
@@ -489,7 +504,7 @@ impl FoldInputs<'_> {
         }
     }
 
-    fn choose_budget(&self, state: &AppState, known: &KnownFacts, refold: Option<Refold>) -> BudgetChoice {
+    fn choose_budget(&self, state: &AppState, known: &KnownFacts, refold: Option<Refold>, rules: u64) -> BudgetChoice {
         let allowed = match refold {
             Some(Refold::Stated) => self.limits.stated_tokens,
             _ => self.allowed_tokens(state, known),
@@ -499,7 +514,7 @@ impl FoldInputs<'_> {
             Some(Refold::WithSummary | Refold::Stated) | None => None,
         };
         let drop_ratio = if self.has_exact_budget() { 1.0 } else { BUDGET_DROP_RATIO };
-        BudgetChoice::new(&known.ledger, self.prefixes.len(), allowed, learned, drop_ratio)
+        BudgetChoice::new(&known.ledger, self.prefixes.len(), allowed, learned, drop_ratio, rules)
     }
 
     /// Adopts the summary and the pins that apply from this request on.

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use foldline::engine::FoldRecord;
 use foldline::tokens::Tokens;
 use foldline::wire::ReportedId;
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::{PendingSync, StoredHandles};
 use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog};
+use crate::proxy::fold::prefix_facts::DecisionBudget;
 use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::request_facts::RequestFacts;
 use crate::proxy::fold::session_facts::SessionFacts;
@@ -83,12 +85,16 @@ impl PreparedRequest {
 pub(crate) struct TightBudget {
     pub(crate) facts: Arc<SessionFacts>,
     pub(crate) prefixes: PrefixHashes,
-    pub(crate) tokens: Tokens,
+    pub(crate) budget: DecisionBudget,
+    /// New folds of the retry.
+    pub(crate) record: Option<FoldRecord>,
 }
 
 impl TightBudget {
     /// Records that the retry was accepted.
     pub(crate) fn hold(&self) {
-        self.facts.hold_budget(&self.prefixes, self.tokens);
+        self.facts.hold_budget(&self.prefixes, self.budget);
+        let record = |record| self.facts.record_folds(self.prefixes.full(), record);
+        drop(self.record.as_ref().and_then(record));
     }
 }

@@ -82,6 +82,8 @@ fn ledger_until(ledger: &Ledger, point: usize) -> Ledger {
         // A summary is used after the request at which it is known.
         summaries: ledger.summaries.range(..point).map(|(&at, summary)| (at, summary.clone())).collect(),
         pins: ledger.pins.range(..=point).map(|(&at, pins)| (at, pins.clone())).collect(),
+        rules: ledger.rules.range(..=point).map(|(&at, &rules)| (at, rules)).collect(),
+        records: ledger.records.range(..=point).map(|(&at, records)| (at, records.clone())).collect(),
     }
 }
 

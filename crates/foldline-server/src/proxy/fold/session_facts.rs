@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use foldline::engine::PinPatterns;
+use foldline::engine::{FoldRecord, PinPatterns};
 use foldline::tokens::Tokens;
 use foldline::wire::HiddenRound;
 use foldline::{Ledger, Message};
@@ -20,8 +20,9 @@ use crate::activity::now_millis;
 use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::known_requests::KnownRequests;
 use crate::proxy::fold::prefix_facts::{
-    ADOPTED_PINS_KIND, ADOPTED_SUMMARY_KIND, BUDGET_KIND, CEILING_KIND, COLD_CACHE_KIND, FactContent, FactTable,
-    HANDLES_KIND, HIDDEN_ROUNDS_KIND, HiddenRoundsByPoint, SUMMARY_KIND, TOOL_KIND, newest_pins,
+    ADOPTED_PINS_KIND, ADOPTED_SUMMARY_KIND, BUDGET_KIND, CEILING_KIND, COLD_CACHE_KIND, DecisionBudget, FOLDS_KIND,
+    FactContent, FactTable, HANDLES_KIND, HIDDEN_ROUNDS_KIND, HiddenRoundsByPoint, SUMMARY_KIND, TOOL_KIND,
+    newest_pins,
 };
 use crate::proxy::fold::prefix_id::PrefixHashes;
 
@@ -223,16 +224,16 @@ impl SessionFacts {
     pub(crate) fn record_fold(
         &self,
         prefixes: &PrefixHashes,
-        budget: Option<(usize, Tokens)>,
+        budget: Option<(usize, DecisionBudget)>,
         has_new_crease: bool,
         passes: impl Iterator<Item = &'static str>,
     ) -> FoldCounts {
-        if let Some((from, tokens)) = budget {
-            self.record_budget(prefixes.prefix(from), tokens);
+        if let Some((from, budget)) = budget {
+            self.record_budget(prefixes.prefix(from), budget);
         }
         if has_new_crease {
             let unrecorded = self.table().unrecorded_budgets(prefixes);
-            unrecorded.into_iter().for_each(|(prefix, tokens)| self.record_budget(prefix, tokens));
+            unrecorded.into_iter().for_each(|(prefix, budget)| self.record_budget(prefix, budget));
         }
         self.count_new_folds(passes)
     }
@@ -360,17 +361,30 @@ impl SessionFacts {
         self.record_fact(COLD_CACHE_KIND, &prefix.to_le_bytes(), &[]);
     }
 
-    /// Records the budget from this prefix on.
-    fn record_budget(&self, prefix: u128, budget: Tokens) {
+    /// Records the budget and the decision rules from this prefix on.
+    fn record_budget(&self, prefix: u128, budget: DecisionBudget) {
         // A prefix may get a second budget, after a refusal.
-        let fingerprint = [&prefix.to_le_bytes()[..], &budget.to_le_bytes()].concat();
-        self.record_fact(BUDGET_KIND, &fingerprint, &budget.to_le_bytes());
+        let payload = budget.to_bytes();
+        self.record_fact(BUDGET_KIND, &[&prefix.to_le_bytes()[..], &payload].concat(), &payload);
     }
 
     /// Records that this conversation was accepted only after it was folded to this budget, which later requests keep.
-    pub(crate) fn hold_budget(&self, prefixes: &PrefixHashes, budget: Tokens) {
+    pub(crate) fn hold_budget(&self, prefixes: &PrefixHashes, budget: DecisionBudget) {
         self.record_budget(prefixes.full(), budget);
-        self.record_fact(CEILING_KIND, &prefixes.full().to_le_bytes(), &budget.to_le_bytes());
+        self.record_fact(CEILING_KIND, &prefixes.full().to_le_bytes(), &budget.tokens.to_le_bytes());
+    }
+
+    /// Records the folds that a request decided. Returns the record that counts: another proxy may have written one
+    /// before. Returns `None` if there is no archive, or if it cannot be written; then the next request tries again.
+    pub(crate) fn record_folds(&self, prefix: u128, record: &FoldRecord) -> Option<Arc<FoldRecord>> {
+        let archive = self.archive.as_ref()?;
+        let fingerprint = [&prefix.to_le_bytes()[..], &record.basis().to_le_bytes()].concat();
+        let payload = serde_json::to_vec(record).unwrap_or_default();
+        let stored = archive.write_fact(FOLDS_KIND, &fingerprint, &payload);
+        let stored = stored.inspect_err(|error| tracing::warn!(%error, "cannot write the folds of a request")).ok()?;
+        let mut table = self.table();
+        table.add((&stored).into());
+        table.record(prefix, record.basis())
     }
 
     fn table(&self) -> MutexGuard<'_, FactTable> {
@@ -459,7 +473,7 @@ mod tests {
         let serve = |facts: &SessionFacts, at: usize| {
             let has_read = facts.refresh(&turn(at), None).unwrap();
             facts.note_sent(turn(at).full(), false);
-            facts.record_budget(turn(at).full(), 9_000 - at as Tokens);
+            facts.record_budget(turn(at).full(), DecisionBudget { tokens: 9_000 - at as Tokens, rules: 1 });
             facts.note_answered(turn(at).full());
             has_read
         };
@@ -484,8 +498,8 @@ mod tests {
         };
         let facts = load();
         facts.record_cold_cache(grown.prefix(2));
-        facts.record_budget(grown.prefix(0), 9_000);
-        facts.record_budget(grown.prefix(3), 7_000);
+        facts.record_budget(grown.prefix(0), DecisionBudget { tokens: 9_000, rules: 1 });
+        facts.record_budget(grown.prefix(3), DecisionBudget { tokens: 7_000, rules: 1 });
         let ledger = facts.ledger(&grown);
         assert_eq!(ledger.cold_points, [2].into());
         assert_eq!(ledger.budgets, [(0, 9_000), (3, 7_000)].into());
