@@ -1,5 +1,5 @@
-//! The ledger: external facts on which a rendering depends, such as prepared summaries, creases because a cache was
-//! cold, and served unfolds.
+//! The ledger: external facts on which a rendering depends, such as the folds of earlier requests, prepared summaries,
+//! creases because a cache was cold, and served unfolds.
 //!
 //! A recorded fact never changes: renderings were computed from it and must be reproducible. The content of a fact is
 //! defined by the engine; here it is bytes.

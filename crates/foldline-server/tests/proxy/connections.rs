@@ -172,10 +172,20 @@ async fn client_disconnect_cancels_its_fold() {
 async fn http2_client_disconnect_cancels_its_fold() {
     let harness = ProxyHarness::start(settings(), None, |_| UpstreamReply::json("{}")).await;
     let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http::<Full<Bytes>>();
-    let body = Full::new(long_conversation(400).into());
-    let response = client.request(harness.request("POST", "/v1/chat/completions").body(body).unwrap());
-    // A large body takes several round trips over HTTP/2.
-    assert!(tokio::time::timeout(Duration::from_millis(600), response).await.is_err(), "the fold takes longer");
+    let body = long_conversation(800);
+    let length = body.len() as f64;
+    let request = harness.request("POST", "/v1/chat/completions").body(Full::new(body.into())).unwrap();
+    // A large body takes several round trips over HTTP/2; the fold begins when it is complete.
+    let is_received = async {
+        while harness.metric("foldline_held_body_bytes").await < length {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    tokio::select! {
+        _ = client.request(request) => panic!("the fold takes longer"),
+        () = is_received => {}
+    }
     wait_for_metric(&harness, "foldline_cancelled_folds_total", 1.0).await;
     assert_eq!(harness.received().len(), 0);
 }

@@ -4,20 +4,27 @@
 //! When they change, old decisions are not made again: their folds are adopted from the records in the
 //! [`Ledger`](crate::Ledger), so that the rendering of a running conversation stays the same until the next crease.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::conversation::{Message, Part};
+use crate::conversation::{Message, Part, PartId};
+use crate::engine::crease::Crease;
 use crate::engine::decide::options_at;
+use crate::engine::message_ranges::MessageRanges;
 use crate::engine::options::{FoldOptions, Ledger, ReasoningRetention};
 use crate::engine::original::RoundsHash;
 use crate::engine::overlay::{AppliedFold, FoldSet, PartEdit};
 use crate::engine::passes;
-use crate::engine::record::{EditRecord, FoldRecord, NoteRecord, PartRecord, RecordedFolds};
+use crate::engine::record::{EditRecord, FoldRecord, LastRecord, NoteRecord, PartRecord};
 use crate::engine::segment;
 use crate::engine::state::FoldState;
 use crate::error::Error;
+use crate::tokens::Tokens;
+
+/// A recorded token count above this is damaged.
+const MAX_RECORDED_TOKENS: Tokens = 1 << 40;
 
 impl FoldState {
     /// Returns the record of the folds since the last one at the request point after these messages; `None` if nothing
@@ -29,33 +36,35 @@ impl FoldState {
         ledger: &Ledger,
         messages: &[Message<'_>],
     ) -> Option<FoldRecord> {
-        let before = &self.recorded;
-        if before.counts == self.fold_counts() || before.point == Some(messages.len()) || !options.handles {
+        let last = &self.last_record;
+        if last.counts == self.fold_counts() || last.point == Some(messages.len()) || !options.handles {
             return None;
         }
-        let options = options_at(options, ledger, messages.len());
-        let mut record = FoldRecord {
-            basis: basis(&options, ledger, messages.len()),
-            after: before.point,
-            creases: self.creases[before.counts.0..].to_vec(),
-            parts: Vec::new(),
-            dropped: self.folds.dropped_messages().without(before.folds.dropped_messages()).ranges().collect(),
-            notes: Vec::new(),
+        let changed = || last.changed.iter().copied().filter(|&at| !self.folds.is_same_message(&last.folds, at));
+        let part = |(at, fold): (PartId, &AppliedFold)| {
+            let edit = EditRecord::new(&fold.edit, segment::segment_text(messages, at));
+            PartRecord { at, stage: fold.stage, pass: fold.pass_name.to_owned(), edit }
         };
-        let changed = self.folds.changed_messages(&before.folds);
-        for (at, fold) in changed.iter().flat_map(|&at| self.folds.folds_of_message(at)) {
-            let original = segment::segment_text(messages, at);
-            let edit = EditRecord::new(&fold.edit, original);
-            record.parts.push(PartRecord { at, stage: fold.stage, pass: fold.pass_name.to_owned(), edit });
-        }
-        let notes = changed.iter().filter_map(|&at| self.folds.note(at));
-        record.notes = notes.map(NoteRecord::from).collect();
-        Some(record)
+        let dropped: MessageRanges =
+            changed().filter(|&at| self.folds.is_dropped(at) && !last.folds.is_dropped(at)).collect();
+        Some(FoldRecord {
+            basis: basis(&options_at(options, ledger, messages.len()), ledger, messages.len()),
+            after: last.point,
+            creases: self.creases[last.counts.0..].to_vec(),
+            parts: changed().flat_map(|at| self.folds.folds_of_message(at)).map(part).collect(),
+            dropped: dropped.ranges().collect(),
+            notes: changed().filter_map(|at| self.folds.note(at)).map(NoteRecord::from).collect(),
+        })
     }
 
     /// Records that all folds of this state are in a record of this request point.
     pub(crate) fn set_recorded(&mut self, point: usize) {
-        self.recorded = RecordedFolds { point: Some(point), folds: self.folds.clone(), counts: self.fold_counts() };
+        self.last_record = LastRecord { point: Some(point), counts: self.fold_counts(), ..LastRecord::default() };
+    }
+
+    /// Returns true if the newest request has a record, and more folds than those in it.
+    pub(crate) fn has_folds_beyond_record(&self) -> bool {
+        self.last_record.point == Some(self.len()) && self.last_record.counts != self.fold_counts()
     }
 
     /// Adopts the folds of the record at the request point after these messages, in place of those that this state has
@@ -68,31 +77,53 @@ impl FoldState {
     ) -> Result<bool, Error> {
         let point = messages.len();
         let Some(records) = ledger.records.get(&point) else { return Ok(false) };
-        let options = &*options_at(options, ledger, point);
-        let basis = basis(options, ledger, point);
-        let continues = |record: &&FoldRecord| record.basis == basis && record.after == self.recorded.point;
-        let record = records.iter().map(AsRef::as_ref).find(continues);
-        let Some((record, folds)) =
-            record.and_then(|record| Some((record, record.folds_after(&self.recorded.folds, options, messages)?)))
-        else {
+        let decided = &*options_at(options, ledger, point);
+        let basis = basis(decided, ledger, point);
+        let continues = |record: &&FoldRecord| record.basis == basis && record.after == self.last_record.point;
+        let Some(record) = records.iter().map(AsRef::as_ref).find(continues) else { return Ok(false) };
+        let is_same = self.new_record(options, ledger, messages).is_some_and(|own| own == *record);
+        if !is_same && !self.replace_by_record(record, decided, messages)? {
             return Ok(false);
-        };
-        let changed = folds.changed_messages(&self.folds);
-        if !changed.is_empty() {
-            self.index_identifiers(options, messages)?;
-            let tokens = |&at: &usize| {
-                let tokens = folds.message_tokens(at, &messages[at], &options.meter, options.alternate_roles);
-                (at, tokens)
-            };
-            let tokens = changed.iter().map(tokens).collect();
-            self.replace_folds(messages, folds, &tokens, &changed);
-            let newest = record.creases.last().filter(|crease| crease.request_point == point);
-            newest.into_iter().for_each(|crease| self.schedule.record_crease(crease.saved_tokens));
         }
-        self.creases.truncate(self.recorded.counts.0);
-        self.creases.extend_from_slice(&record.creases);
         self.failed_plan.take_if(|failed| failed.request_point == point);
         self.set_recorded(point);
+        Ok(true)
+    }
+
+    /// Replaces the folds since the last record by those of this one. Returns false, and changes nothing, if they do not
+    /// belong to these messages.
+    fn replace_by_record(
+        &mut self,
+        record: &FoldRecord,
+        options: &FoldOptions,
+        messages: &[Message<'_>],
+    ) -> Result<bool, Error> {
+        if !record.belongs_to(messages) {
+            return Ok(false);
+        }
+        self.index_identifiers(options, messages)?;
+        let mut touched = record.messages(&self.folds);
+        touched.extend(&self.last_record.changed);
+        let mut before = FoldSet::default();
+        touched.iter().for_each(|&at| before.copy_message(&self.folds, at));
+        self.last_record.changed.iter().for_each(|&at| self.folds.copy_message(&self.last_record.folds, at));
+        if record.add_to(&mut self.folds, options, messages).is_none() {
+            touched.iter().for_each(|&at| self.folds.copy_message(&before, at));
+            return Ok(false);
+        }
+        touched.retain(|&at| !self.folds.is_same_message(&before, at));
+        if !touched.is_empty() {
+            self.update_indexes(messages, &before, &touched);
+            let (meter, alternate) = (&options.meter, options.alternate_roles);
+            let tokens = |&at: &usize| (at, self.folds.message_tokens(at, &messages[at], meter, alternate));
+            self.totals.replace_all(&touched.iter().map(tokens).collect());
+            let newest = record.creases.last().filter(|crease| crease.request_point == messages.len());
+            newest.into_iter().for_each(|crease| self.schedule.record_crease(crease.saved_tokens));
+            // Their originals are not in the archive yet, or not known to be.
+            self.archived_counts = Default::default();
+        }
+        self.creases.truncate(self.last_record.counts.0);
+        self.creases.extend_from_slice(&record.creases);
         Ok(true)
     }
 
@@ -105,29 +136,43 @@ impl FoldState {
     pub(crate) fn is_over_budget(&self, options: &FoldOptions, ledger: &Ledger, point: usize) -> bool {
         self.totals.rendered() > options_at(options, ledger, point).message_budget(1.0)
     }
-
-    fn fold_counts(&self) -> (usize, usize) {
-        (self.creases.len(), self.folds.len())
-    }
 }
 
 impl FoldRecord {
-    /// Returns the folds of the record before with those of this one; `None` if they do not belong to these messages.
-    fn folds_after(&self, before: &FoldSet, options: &FoldOptions, messages: &[Message<'_>]) -> Option<FoldSet> {
-        let mut folds = before.clone();
-        let is_range = |range: &Range<usize>| range.start < range.end && range.end <= messages.len();
-        for range in &self.dropped {
-            is_range(range).then_some(())?;
-            range.clone().for_each(|at| folds.drop_message(at));
-        }
+    /// Returns the messages whose folds it may change in this set.
+    fn messages(&self, folds: &FoldSet) -> BTreeSet<usize> {
+        let notes = self.notes.iter().flat_map(|note| folds.notes_in(note.messages.clone()).map(|(at, _)| at));
+        let parts = self.parts.iter().map(|part| part.at.message);
+        let own_notes = self.notes.iter().map(|note| note.messages.start);
+        self.dropped.iter().cloned().flatten().chain(notes).chain(parts).chain(own_notes).collect()
+    }
+
+    /// Returns true if its positions and counts can be those of folds of these messages.
+    fn belongs_to(&self, messages: &[Message<'_>]) -> bool {
+        let is_possible = |crease: &Crease| {
+            let tokens = [crease.saved_tokens, crease.suffix_tokens, crease.rewrite_cost];
+            crease.request_point.max(crease.first_message) <= messages.len()
+                && tokens.iter().all(|&tokens| tokens <= MAX_RECORDED_TOKENS)
+        };
+        let has_own_results =
+            |note: &NoteRecord| note.result_handles.iter().all(|(at, _)| note.messages.contains(&at.message));
+        are_sorted(self.dropped.iter(), messages.len())
+            && are_sorted(self.notes.iter().map(|note| &note.messages), messages.len())
+            && self.notes.iter().all(has_own_results)
+            && self.creases.iter().all(is_possible)
+    }
+
+    /// Adds its folds to those of the record before; `None` if they do not belong to these messages. Every dropped
+    /// message must be covered by a note, and every note by no other.
+    fn add_to(&self, folds: &mut FoldSet, options: &FoldOptions, messages: &[Message<'_>]) -> Option<()> {
+        self.dropped.iter().cloned().flatten().for_each(|at| folds.drop_message(at));
         for part in &self.parts {
-            let original = segment::segment_text(messages, part.at);
-            let edit = part.edit.edit_of(original)?;
-            let is_editable = match (messages.get(part.at.message)?.parts.get(part.at.part)?, part.at.inner, &edit) {
-                (Part::ToolCall(_), None, PartEdit::Arguments(_)) => true,
-                (_, _, PartEdit::Arguments(_)) => false,
-                (Part::ToolResult(result), Some(inner), _) => inner < result.content.len(),
-                (_, inner, _) => inner.is_none(),
+            let (edit, inner) = (part.edit.edit_of(segment::segment_text(messages, part.at))?, part.at.inner);
+            let is_editable = match (messages.get(part.at.message)?.parts.get(part.at.part)?, inner, &edit) {
+                (Part::ToolCall(_), None, PartEdit::Arguments(_)) | (_, None, PartEdit::Drop) => true,
+                (Part::ToolResult(result), Some(inner), PartEdit::Text(_)) => inner < result.content.len(),
+                (Part::ToolCall(_) | Part::ToolResult(_), ..) | (_, Some(_), _) => false,
+                (_, None, edit) => matches!(edit, PartEdit::Text(_)),
             };
             if !is_editable || folds.is_dropped(part.at.message) {
                 return None;
@@ -141,16 +186,29 @@ impl FoldRecord {
         }
         for note in &self.notes {
             let rounds = note.messages.clone();
-            if !is_range(&rounds) || !folds.is_dropped(rounds.start) {
+            let overlaps = folds.note_over(rounds.start).is_some_and(|known| known.messages.start < rounds.start)
+                || folds.note_over(rounds.end - 1).is_some_and(|known| known.messages.end > rounds.end);
+            if overlaps || !folds.is_dropped(rounds.start) {
                 return None;
             }
-            let known = folds.note(rounds.start).filter(|known| known.messages.end <= rounds.end);
-            let known = known.and_then(|known| known.hash.clone());
+            let known = folds.note(rounds.start).and_then(|known| known.hash.clone());
             let hash = known.unwrap_or_else(|| RoundsHash::starting_at(rounds.start)).extended_to(rounds.end, messages);
             folds.set_note(rounds.start, note.with_hash(hash), rounds);
         }
-        Some(folds)
+        let is_noted =
+            |range: &Range<usize>| folds.note_over(range.start).is_some_and(|note| range.end <= note.messages.end);
+        self.dropped.iter().all(is_noted).then_some(())
     }
+}
+
+/// Returns true if these ranges of messages are not empty and in order, do not overlap, and end before `len`.
+fn are_sorted<'r>(mut ranges: impl Iterator<Item = &'r Range<usize>>, len: usize) -> bool {
+    let mut from = 0;
+    ranges.all(|range| {
+        let follows = from <= range.start && range.start < range.end && range.end <= len;
+        from = range.end;
+        follows
+    })
 }
 
 impl FoldOptions {

@@ -70,9 +70,10 @@ impl FoldedRequest {
     }
 
     /// Returns the state that [`apply_from`] continues from when the conversation has grown; `None` if the fold
-    /// was not sent.
+    /// was not sent, or if it needed more folds than those in the record of its request: others continue without them.
     pub fn into_state(self) -> Option<FoldState> {
-        self.folded.map(FoldedConversation::into_state).or(self.unchanged_state)
+        let state = self.folded.map(FoldedConversation::into_state).or(self.unchanged_state);
+        state.filter(|state| !state.has_folds_beyond_record())
     }
 }
 

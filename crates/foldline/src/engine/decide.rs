@@ -171,24 +171,33 @@ impl FoldState {
     }
 
     /// Replaces the folds, which changes the rendering of the touched messages. Returns the previous folds and tokens.
-    pub(crate) fn replace_folds(
+    fn replace_folds(
         &mut self,
         messages: &[Message<'_>],
         folds: FoldSet,
         message_tokens: &MessageTokens,
         touched_messages: &BTreeSet<usize>,
     ) -> (FoldSet, MessageTokens) {
-        for &at in touched_messages {
-            self.identifiers.update_message(at, &messages[at], &self.folds, &folds);
+        for &at in touched_messages.iter().chain(message_tokens.keys()) {
+            self.last_record.note_change(at, &self.folds);
+        }
+        let before = std::mem::replace(&mut self.folds, folds);
+        self.update_indexes(messages, &before, touched_messages);
+        (before, self.totals.replace_all(message_tokens))
+    }
+
+    /// Brings the indexes up to date after the folds of some messages changed from those `before`.
+    pub(crate) fn update_indexes(&mut self, messages: &[Message<'_>], before: &FoldSet, changed: &BTreeSet<usize>) {
+        for &at in changed {
+            self.identifiers.update_message(at, &messages[at], before, &self.folds);
             // Line hashes and counts are not needed for text that is cut.
             let segments = self.segments.indices(at..at + 1);
             for segment in &mut self.segments.as_mut_slice()[segments] {
-                let stage = folds.stage(segment.at);
+                let stage = self.folds.stage(segment.at);
                 segment.line_hashes.take_if(|_| stage.is_some());
                 segment.line_counts.take_if(|_| stage >= Some(Stage::Excerpts));
             }
         }
-        (std::mem::replace(&mut self.folds, folds), self.totals.replace_all(message_tokens))
     }
 
     /// Reverts the last crease, except for the schedule.

@@ -12,6 +12,8 @@
 //!     state = ingest(state, messages since the previous point)
 //!     if over budget, profitable, or the cache was cold at p:
 //!         state = crease(state)
+//!     if the ledger has a record of other folds at p:
+//!         state = state with those folds
 //! rendering = state.render()
 //! ```
 //!
@@ -115,7 +117,8 @@ pub(crate) fn advance(
     }
 }
 
-/// Decides at the newest request point. A record of this point replaces the decision if its folds fit the budget.
+/// Decides at the newest request point. A record of this point replaces the decision; if its folds exceed the budget, more
+/// are decided on top of them.
 fn decide_newest(
     state: &mut FoldState,
     messages: &[Message<'_>],

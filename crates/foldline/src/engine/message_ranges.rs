@@ -23,6 +23,15 @@ impl MessageRanges {
         self.ends.insert(start, end);
     }
 
+    /// Removes a message.
+    pub(crate) fn remove(&mut self, message: usize) {
+        let around = self.ends.range(..=message).next_back().map(|(&start, &end)| start..end);
+        let Some(range) = around.filter(|range| range.contains(&message)) else { return };
+        self.ends.remove(&range.start);
+        let rest = [range.start..message, message + 1..range.end];
+        self.ends.extend(rest.into_iter().filter(|rest| !rest.is_empty()).map(|rest| (rest.start, rest.end)));
+    }
+
     pub(crate) fn contains(&self, message: usize) -> bool {
         self.first_outside(message) != message
     }
@@ -34,13 +43,6 @@ impl MessageRanges {
     /// Returns the first message from `from` on that is not in the set.
     pub(crate) fn first_outside(&self, from: usize) -> usize {
         self.ends.range(..=from).next_back().map_or(from, |(_, &end)| end.max(from))
-    }
-
-    /// Returns the messages of this set that are not in the other.
-    pub(crate) fn without(&self, other: &Self) -> Self {
-        let mut rest = Self::default();
-        self.ranges().flatten().filter(|&message| !other.contains(message)).for_each(|message| rest.insert(message));
-        rest
     }
 
     /// Returns the ranges, oldest first.
@@ -56,6 +58,14 @@ impl MessageRanges {
     }
 }
 
+impl FromIterator<usize> for MessageRanges {
+    fn from_iter<I: IntoIterator<Item = usize>>(messages: I) -> Self {
+        let mut ranges = Self::default();
+        messages.into_iter().for_each(|message| ranges.insert(message));
+        ranges
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -66,10 +76,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_equal_a_set_of_messages(messages in prop::collection::vec(0_usize..40, 0..60)) {
-            let set: BTreeSet<usize> = messages.iter().copied().collect();
-            let mut ranges = MessageRanges::default();
-            messages.iter().for_each(|&message| ranges.insert(message));
+        fn ranges_equal_a_set_of_messages(
+            messages in prop::collection::vec(0_usize..40, 0..60),
+            removed in prop::collection::vec(0_usize..40, 0..20),
+        ) {
+            let mut set: BTreeSet<usize> = messages.iter().copied().collect();
+            let mut ranges: MessageRanges = messages.into_iter().collect();
+            for message in removed {
+                set.remove(&message);
+                ranges.remove(message);
+            }
             prop_assert_eq!(ranges.ranges().flatten().collect::<BTreeSet<_>>(), set.clone());
             let outside: BTreeSet<usize> = (0..50).filter(|at| !set.contains(at)).collect();
             prop_assert_eq!(ranges.gaps(50).flatten().collect::<BTreeSet<_>>(), outside.clone());

@@ -148,6 +148,11 @@ pub(crate) enum RenderedItem<'f> {
     Note(Role, &'f str),
 }
 
+/// Returns the positions of the parts of a message.
+fn parts_of(message: usize) -> Range<PartId> {
+    PartId::new(message, 0)..PartId::new(message + 1, 0)
+}
+
 /// Text of the user message between a note and an assistant message, if roles must alternate.
 pub(crate) const CONTINUATION_TEXT: &str = "[folded: the conversation goes on]";
 
@@ -186,6 +191,10 @@ impl FoldSet {
     pub(crate) fn drop_message(&mut self, message: usize) {
         self.dropped.insert(message);
         // Folds inside a dropped message have no effect.
+        self.remove_parts(message);
+    }
+
+    fn remove_parts(&mut self, message: usize) {
         let parts: Vec<PartId> = self.parts_of_message(message).collect();
         parts.iter().for_each(|at| {
             self.parts.remove(at);
@@ -194,7 +203,7 @@ impl FoldSet {
 
     /// Returns the handles of the folded results of a message.
     pub(crate) fn result_handles(&self, at: usize, message: &Message<'_>) -> Vec<(PartId, Handle)> {
-        let results = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).filter(|(at, _)| at.inner.is_some());
+        let results = self.parts.range(parts_of(at)).filter(|(at, _)| at.inner.is_some());
         let with_handle = results.filter_map(|(&at, fold)| {
             let PartEdit::Text(text) = &fold.edit else { return None };
             let mut handles = marker::handles(text).peekable();
@@ -344,7 +353,7 @@ impl FoldSet {
 
     /// Returns the edits of one message.
     pub(crate) fn message_edits(&self, at: usize) -> Vec<RequestEdit> {
-        let folds = self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0));
+        let folds = self.parts.range(parts_of(at));
         folds.filter(|(at, _)| self.is_visible(**at)).map(|(&at, fold)| fold.to_wire_edit(at)).collect()
     }
 
@@ -380,35 +389,44 @@ impl FoldSet {
 
     /// Returns the folded parts of a message.
     pub(crate) fn parts_of_message(&self, at: usize) -> impl Iterator<Item = PartId> {
-        self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).map(|(&at, _)| at)
+        self.parts.range(parts_of(at)).map(|(&at, _)| at)
     }
 
     /// Returns the folds of the parts of a message.
     pub(crate) fn folds_of_message(&self, at: usize) -> impl Iterator<Item = (PartId, &AppliedFold)> {
-        self.parts.range(PartId::new(at, 0)..PartId::new(at + 1, 0)).map(|(&at, fold)| (at, &**fold))
+        self.parts.range(parts_of(at)).map(|(&at, fold)| (at, &**fold))
     }
 
-    /// Returns the messages that two sets render in different ways, with those after different notes.
-    pub(crate) fn changed_messages(&self, other: &Self) -> BTreeSet<usize> {
-        let is_changed = |one: &Self, other: &Self, at: PartId| {
-            let [one, other] = [one, other].map(|folds| folds.parts.get(&at));
-            !one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other) || one.edit == other.edit)
-        };
-        let is_same_note = |one: &RoundNote, other: &RoundNote| {
-            (&one.text, &one.continuation, &one.messages) == (&other.text, &other.continuation, &other.messages)
-        };
-        let changed = |one: &Self, other: &Self| {
-            let parts = one.parts.keys().filter(|&&at| is_changed(one, other, at)).map(|at| at.message);
-            let notes = one.notes.iter().filter(|(at, note)| {
-                other.notes.get(at).is_none_or(|other| !Arc::ptr_eq(note, other) && !is_same_note(note, other))
-            });
-            let mut changed: BTreeSet<usize> = parts.chain(notes.map(|(&at, _)| at)).collect();
-            changed.extend(one.dropped.without(&other.dropped).ranges().flatten());
-            changed
-        };
-        let mut all = changed(self, other);
-        all.append(&mut changed(other, self));
-        all
+    /// Renders a message, and the note before it, as another set does.
+    pub(crate) fn copy_message(&mut self, from: &Self, at: usize) {
+        self.remove_parts(at);
+        self.parts.extend(from.parts.range(parts_of(at)).map(|(&at, fold)| (at, fold.clone())));
+        if from.is_dropped(at) {
+            self.dropped.insert(at)
+        } else {
+            self.dropped.remove(at)
+        }
+        match from.notes.get(&at) {
+            Some(note) => drop(self.notes.insert(at, note.clone())),
+            None => drop(self.notes.remove(&at)),
+        }
+    }
+
+    /// Returns true if both sets render a message, and the note before it, in the same way.
+    pub(crate) fn is_same_message(&self, other: &Self, at: usize) -> bool {
+        let [my_note, other_note] = [self, other].map(|folds| {
+            let note = folds.notes.get(&at);
+            note.map(|note| (&note.text, &note.continuation, &note.messages))
+        });
+        let my_edits = self.folds_of_message(at).map(|(at, fold)| (at, &fold.edit));
+        let other_edits = other.folds_of_message(at).map(|(at, fold)| (at, &fold.edit));
+        my_note == other_note && self.is_dropped(at) == other.is_dropped(at) && my_edits.eq(other_edits)
+    }
+
+    /// Returns the note that covers a message.
+    pub(crate) fn note_over(&self, message: usize) -> Option<&RoundNote> {
+        let (_, note) = self.notes.range(..=message).next_back()?;
+        note.messages.contains(&message).then_some(note)
     }
 
     /// Returns the tokens of the rendering of a message; those of a note are counted with the message after it.

@@ -1,9 +1,9 @@
 //! Records of decided folds: what another proxy, or a later version, needs to render a conversation in the same way.
 //!
 //! A record holds positions and new text; the text that a fold keeps is copied from the messages. Data only: `adopt`
-//! writes and applies records.
+//! writes, checks and applies records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -66,20 +66,32 @@ pub(crate) struct NoteRecord {
     pub(crate) messages: Range<usize>,
     round_count: usize,
     tool_counts: BTreeMap<String, usize>,
-    result_handles: Vec<(PartId, Handle)>,
+    pub(crate) result_handles: Vec<(PartId, Handle)>,
     stage: Stage,
     continuation: Option<String>,
     summarized_until: Option<usize>,
 }
 
-/// The folds of a state when they were last recorded.
+/// The last record of a state, and what changed since.
 #[derive(Clone, Default)]
-pub(crate) struct RecordedFolds {
+pub(crate) struct LastRecord {
     /// Request point of the record.
     pub(crate) point: Option<usize>,
-    pub(crate) folds: FoldSet,
     /// Numbers of creases and folded parts. Every fold increases one of them.
     pub(crate) counts: (usize, usize),
+    /// Messages whose folds may have changed since.
+    pub(crate) changed: BTreeSet<usize>,
+    /// The folds of those messages in the record.
+    pub(crate) folds: FoldSet,
+}
+
+impl LastRecord {
+    /// Notes that the folds of a message are about to change from these.
+    pub(crate) fn note_change(&mut self, at: usize, folds: &FoldSet) {
+        if self.changed.insert(at) {
+            self.folds.copy_message(folds, at);
+        }
+    }
 }
 
 impl EditRecord {

@@ -155,7 +155,7 @@ impl FoldedConversation {
         conversation: &Conversation<'_>,
         store: &dyn OriginalStore,
     ) -> Result<RefusedParts, StoreError> {
-        let counts = (self.creases.len(), self.state.folds.len());
+        let counts = self.state.fold_counts();
         if self.state.archived_counts == counts {
             return Ok(RefusedParts::default());
         }

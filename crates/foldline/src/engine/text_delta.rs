@@ -1,7 +1,7 @@
 //! A text as its difference from another: spans that are copied from the other text, and new text between them.
 //!
-//! A fold keeps parts of its original and adds a marker. Without the original its delta is worth little, so a record of
-//! folds holds hardly any text of a conversation.
+//! Most folds keep parts of their original and add a marker, so the difference is short. It is not if a fold writes the
+//! original in another form: then it is the text itself.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,19 @@ enum DeltaSpan {
     New(String),
 }
 
+impl DeltaSpan {
+    fn new_len(&self) -> usize {
+        match self {
+            Self::Copied(..) => 0,
+            Self::New(new) => new.len(),
+        }
+    }
+}
+
 /// Bytes that two texts must have in common for a copy.
 const BLOCK_BYTES: usize = 16;
+/// A text copies at most this many times the bytes of its original: a short damaged delta could be a text of any length.
+const MAX_COPIED_RATIO: usize = 2;
 
 impl TextDelta {
     /// Computes the difference of a text from an original, in linear time.
@@ -52,15 +63,23 @@ impl TextDelta {
         if written < text.len() {
             spans.push(DeltaSpan::New(text[written..].to_owned()));
         }
+        let copied = text.len() - spans.iter().map(DeltaSpan::new_len).sum::<usize>();
+        if copied > original.len().saturating_mul(MAX_COPIED_RATIO) {
+            spans = vec![DeltaSpan::New(text.to_owned())];
+        }
         Self(spans)
     }
 
     /// Returns the text; `None` if it is not a difference from this original.
     pub(crate) fn text(&self, original: &str) -> Option<String> {
         let mut text = String::new();
+        let mut may_copy = original.len().saturating_mul(MAX_COPIED_RATIO);
         for span in &self.0 {
             match span {
-                DeltaSpan::Copied(from, len) => text.push_str(original.get(*from..from.checked_add(*len)?)?),
+                DeltaSpan::Copied(from, len) => {
+                    may_copy = may_copy.checked_sub(*len)?;
+                    text.push_str(original.get(*from..from.checked_add(*len)?)?);
+                }
                 DeltaSpan::New(new) => text.push_str(new),
             }
         }
@@ -103,6 +122,13 @@ mod tests {
             let spans = spans.into_iter().map(|(from, len)| DeltaSpan::Copied(from % 99, len)).collect();
             drop(TextDelta(spans).text(&original));
         }
+    }
+
+    #[test]
+    fn text_cannot_be_much_longer_than_its_original() {
+        let original = "x".repeat(1_000);
+        let delta = TextDelta(vec![DeltaSpan::Copied(0, 1_000); 50_000]);
+        assert_eq!(delta.text(&original), None);
     }
 
     #[test]

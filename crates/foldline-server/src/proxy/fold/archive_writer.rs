@@ -49,14 +49,7 @@ impl StoredHandles {
     /// Returns false if the originals may not be in the archive: it was lost and opened again since they were written, or
     /// a sync failed. They are written again, and for that the conversation must be folded from its start.
     pub(crate) fn is_in(&self, archive: &TenantArchive) -> bool {
-        let (mut written, generation) = (self.lock(), archive.generation());
-        let is_unsynced = std::mem::take(&mut written.is_unsynced);
-        let is_same = !is_unsynced && written.generation.is_none_or(|before| before == generation);
-        written.generation = Some(generation);
-        if !is_same {
-            written.doubt_all();
-        }
-        is_same
+        self.lock().continue_in(archive.generation())
     }
 
     fn lock(&self) -> MutexGuard<'_, WrittenOriginals> {
@@ -65,6 +58,17 @@ impl StoredHandles {
 }
 
 impl WrittenOriginals {
+    /// Continues in this generation of the archive. Returns false if the originals may not be in it.
+    fn continue_in(&mut self, generation: u64) -> bool {
+        let is_unsynced = std::mem::take(&mut self.is_unsynced);
+        let is_same = !is_unsynced && self.generation.is_none_or(|before| before == generation);
+        self.generation = Some(generation);
+        if !is_same {
+            self.doubt_all();
+        }
+        is_same
+    }
+
     fn doubt_all(&mut self) {
         self.handles.values_mut().for_each(|written| *written = Written::Doubtful);
     }

@@ -16,7 +16,7 @@ use foldline_archive::TenantArchive;
 use crate::activity::SessionGroup;
 use crate::proxy::fold::archive_writer::StoredHandles;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::session_facts::{ProviderCache, SessionFacts, session_name};
+use crate::proxy::fold::session_facts::{SessionFacts, session_name};
 use crate::proxy::fold::tenant::Tenant;
 use crate::proxy::named_upstream::UpstreamChoice;
 use crate::proxy::settings::{ProxyMode, ProxySettings};
@@ -202,7 +202,7 @@ impl IdentifiedSession {
         let archive = tenant_archive.map(|archive| archive.in_session(name.clone()));
         let continued = continues.map(|_| facts.handles(prefixes.full()));
         let restored = match job.history {
-            HistoryView::Client => restored_body(client, &facts.known(&prefixes, ProviderCache::Warm).hidden_rounds),
+            HistoryView::Client => restored_body(client, &facts.hidden_rounds(&prefixes)),
             HistoryView::Model => None,
         };
         Self { job, owner, model_name, name, prefixes, facts, idle_time, archive, continued, restored }

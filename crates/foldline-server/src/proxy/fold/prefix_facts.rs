@@ -92,11 +92,8 @@ pub(crate) struct DecisionBudget {
 
 impl DecisionBudget {
     /// Returns its form in the ledger.
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&self.tokens.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.rules.to_le_bytes());
-        bytes
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        [self.tokens.to_le_bytes(), self.rules.to_le_bytes()].concat()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -131,9 +128,10 @@ impl FactTable {
                 entry.budget = if is_new { Some(budget) } else { entry.budget };
             }
             FOLDS_KIND => {
-                let record: FoldRecord = serde_json::from_slice(payload).ok()?;
-                if entry.records.iter().all(|known| known.basis() != record.basis()) {
-                    entry.records.push(Arc::new(record));
+                let basis = u64::from_le_bytes(rest.try_into().ok()?);
+                if entry.records.iter().all(|known| known.basis() != basis) {
+                    let record: FoldRecord = serde_json::from_slice(payload).ok()?;
+                    entry.records.extend((record.basis() == basis).then(|| Arc::new(record)));
                 }
             }
             CEILING_KIND => {

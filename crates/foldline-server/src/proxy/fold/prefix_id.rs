@@ -49,10 +49,7 @@ impl PrefixHashes {
 
     /// Returns a hash that all requests of a conversation have in common, whatever its tenant and model are.
     pub(crate) fn conversation_root(conversation: &Conversation<'_>) -> u128 {
-        let messages = &conversation.messages;
-        let mut hasher = PrefixHasher::default();
-        messages[..root_len(messages)].iter().for_each(|message| hasher.write_message(message));
-        hasher.hasher.digest128()
+        PrefixHasher::default().hash_messages(&conversation.messages[..root_len(&conversation.messages)])
     }
 
     /// Hashes the conversation of a request, or the id of the stored response that it continues.
@@ -137,6 +134,11 @@ impl PrefixHasher {
 
     fn write_text(&mut self, text: &LazyText<'_>) {
         hash_text(&mut self.hasher, text.json_literal(&mut self.scratch));
+    }
+
+    fn hash_messages(mut self, messages: &[Message<'_>]) -> u128 {
+        messages.iter().for_each(|message| self.write_message(message));
+        self.hasher.digest128()
     }
 
     fn write_message(&mut self, message: &Message<'_>) {

@@ -24,10 +24,10 @@ use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog, HistoryView, IdentifiedS
 use crate::proxy::fold::parallel_count::count_in_parallel;
 use crate::proxy::fold::prefix_facts::DecisionBudget;
 use crate::proxy::fold::prefix_id::PrefixHashes;
-use crate::proxy::fold::prepared::{PreparedRequest, TightBudget};
+use crate::proxy::fold::prepared::PreparedRequest;
 use crate::proxy::fold::request_facts::{FactSource, RequestFacts, WindowLimits};
 use crate::proxy::fold::session_cache::{CachedState, FoldFailure};
-use crate::proxy::fold::session_facts::{Adoption, FoldCounts, KnownFacts, ProviderCache};
+use crate::proxy::fold::session_facts::{Adoption, FoldCounts, KnownFacts, ProviderCache, TightBudget};
 use crate::proxy::fold::session_pins::read_pins;
 use crate::proxy::fold::summary_job::{SummaryJob, SummarySource};
 use crate::proxy::settings::{SummaryMode, ThreadMode, UpstreamUrl};
@@ -405,9 +405,15 @@ impl FoldInputs<'_> {
         else {
             return Ok(applied);
         };
-        ledger.records.entry(prefixes.len()).or_default().push(stored.clone());
-        if *stored == record {
+        let is_own = *stored == record;
+        if is_own {
             applied.set_recorded();
+        }
+        let records = ledger.records.entry(prefixes.len()).or_default();
+        // A known record that was not adopted does not continue the last one; it would not be adopted now.
+        let is_known = records.contains(&stored);
+        records.extend((!is_known).then_some(stored));
+        if is_own || is_known {
             return Ok(applied);
         }
         events.borrow_mut().clear();

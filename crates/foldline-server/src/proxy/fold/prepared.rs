@@ -4,17 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use foldline::engine::FoldRecord;
 use foldline::tokens::Tokens;
 use foldline::wire::ReportedId;
 use foldline_archive::TenantArchive;
 
 use crate::proxy::fold::archive_writer::{PendingSync, StoredHandles};
 use crate::proxy::fold::job::{FoldJob, HiddenRoundsLog};
-use crate::proxy::fold::prefix_facts::DecisionBudget;
-use crate::proxy::fold::prefix_id::PrefixHashes;
 use crate::proxy::fold::request_facts::RequestFacts;
-use crate::proxy::fold::session_facts::SessionFacts;
+use crate::proxy::fold::session_facts::TightBudget;
 use crate::proxy::fold::summary_job::SummaryJob;
 use crate::proxy::upstream::diagnosis::CacheDiagnosis;
 use crate::proxy::upstream::models::UpstreamModel;
@@ -77,24 +74,5 @@ impl PreparedRequest {
         let job = Arc::new(FoldJob { body: Bytes::new(), ..FoldJob::clone(&self.job) });
         let diagnosis = self.diagnosis.map(|asked| CacheDiagnosis { plain_body: Bytes::new(), ..asked });
         Self { job, body: None, unfolded_body: Bytes::new(), diagnosis, ..self }
-    }
-}
-
-/// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; a retry
-/// that is refused as well has no effect.
-pub(crate) struct TightBudget {
-    pub(crate) facts: Arc<SessionFacts>,
-    pub(crate) prefixes: PrefixHashes,
-    pub(crate) budget: DecisionBudget,
-    /// New folds of the retry.
-    pub(crate) record: Option<FoldRecord>,
-}
-
-impl TightBudget {
-    /// Records that the retry was accepted.
-    pub(crate) fn hold(&self) {
-        self.facts.hold_budget(&self.prefixes, self.budget);
-        let record = |record| self.facts.record_folds(self.prefixes.full(), record);
-        drop(self.record.as_ref().and_then(record));
     }
 }

@@ -88,8 +88,6 @@ pub(crate) type FoldCounts = HashMap<&'static str, u64>;
 pub(crate) struct KnownFacts {
     /// Facts for the engine.
     pub(crate) ledger: Ledger,
-    /// Rounds hidden from the client, for each response to a request point.
-    pub(crate) hidden_rounds: HiddenRoundsByPoint,
     /// Summary of the longest prefix, and whether a request has adopted it.
     pub(crate) newest_summary: Option<Arc<PreparedSummary>>,
     pub(crate) is_summary_adopted: bool,
@@ -200,7 +198,6 @@ impl SessionFacts {
         let newest = newest_summary.as_ref().map(|summary| prefixes.prefix(summary.until()));
         KnownFacts {
             ledger: table.ledger(prefixes),
-            hidden_rounds: table.hidden_rounds(prefixes),
             is_summary_adopted: newest.is_some_and(|summarized| table.is_adopted(summarized)),
             newest_summary,
             summary_progress,
@@ -272,6 +269,11 @@ impl SessionFacts {
     /// Returns the ledger of this conversation for the engine.
     fn ledger(&self, prefixes: &PrefixHashes) -> Ledger {
         self.table().ledger(prefixes)
+    }
+
+    /// Returns the rounds that responses to requests of this conversation hid from the client.
+    pub(crate) fn hidden_rounds(&self, prefixes: &PrefixHashes) -> HiddenRoundsByPoint {
+        self.table().hidden_rounds(prefixes)
     }
 
     /// Returns the summary of the longest prefix of this conversation.
@@ -368,12 +370,6 @@ impl SessionFacts {
         self.record_fact(BUDGET_KIND, &[&prefix.to_le_bytes()[..], &payload].concat(), &payload);
     }
 
-    /// Records that this conversation was accepted only after it was folded to this budget, which later requests keep.
-    pub(crate) fn hold_budget(&self, prefixes: &PrefixHashes, budget: DecisionBudget) {
-        self.record_budget(prefixes.full(), budget);
-        self.record_fact(CEILING_KIND, &prefixes.full().to_le_bytes(), &budget.tokens.to_le_bytes());
-    }
-
     /// Records the folds that a request decided. Returns the record that counts: another proxy may have written one
     /// before. Returns `None` if there is no archive, or if it cannot be written; then the next request tries again.
     pub(crate) fn record_folds(&self, prefix: u128, record: &FoldRecord) -> Option<Arc<FoldRecord>> {
@@ -404,6 +400,28 @@ impl SessionFacts {
             }
             None => self.table().add(unrecorded),
         };
+    }
+}
+
+/// The budget of a retry after a refusal. It becomes a fact of the conversation when the retry is accepted; a retry
+/// that is refused as well has no effect.
+pub(crate) struct TightBudget {
+    pub(crate) facts: Arc<SessionFacts>,
+    pub(crate) prefixes: PrefixHashes,
+    pub(crate) budget: DecisionBudget,
+    /// New folds of the retry.
+    pub(crate) record: Option<FoldRecord>,
+}
+
+impl TightBudget {
+    /// Records that the conversation was accepted only after it was folded to this budget, which later requests keep.
+    pub(crate) fn hold(&self) {
+        let (facts, prefix) = (&self.facts, self.prefixes.full());
+        facts.record_budget(prefix, self.budget);
+        facts.record_fact(CEILING_KIND, &prefix.to_le_bytes(), &self.budget.tokens.to_le_bytes());
+        if let Some(record) = &self.record {
+            facts.record_folds(prefix, record);
+        }
     }
 }
 

@@ -192,12 +192,22 @@ impl LearnedFacts {
         }
     }
 
-    /// Records that a prompt of `ours` tokens by our count was accepted. Returns the limit learned from an error that this
-    /// refutes; it is dropped.
-    pub(crate) fn accept(&mut self, ours: Tokens, exactness: CountExactness) -> Option<LearnedWindow> {
+    /// Records that a prompt of `ours` tokens by our count was accepted. A limit learned from an error that this refutes is
+    /// dropped.
+    pub(crate) fn accept(&mut self, model: &str, ours: Tokens, exactness: CountExactness) {
         let least = self.min_reported(ours, exactness);
         // A server that truncates accepts everything.
-        self.revealed.take_if(|window| window.evidence != WindowEvidence::ConstantCount && window.tokens < least)
+        let is_refuted =
+            |window: &mut LearnedWindow| window.evidence != WindowEvidence::ConstantCount && window.tokens < least;
+        if let Some(LearnedWindow { tokens, evidence, .. }) = self.revealed.take_if(is_refuted) {
+            tracing::info!(
+                model,
+                sent = ours,
+                limit = tokens,
+                ?evidence,
+                "a larger prompt than the learned limit passed"
+            );
+        }
     }
 
     /// Compares a reported count with ours.
@@ -478,9 +488,10 @@ mod tests {
         let learned = LearnedWindow { tokens: 8_192, bounds: LimitScope::Window, evidence, learned_at: Instant::now() };
         let mut facts = LearnedFacts::default();
         facts.learn(learned);
-        assert_eq!(facts.accept(8_000, CountExactness::Exact), None);
-        assert_eq!(facts.accept(9_000, CountExactness::Estimated), None, "it may have been 6,750");
-        assert_eq!(facts.accept(9_000, CountExactness::Exact), Some(learned));
+        facts.accept("m", 8_000, CountExactness::Exact);
+        facts.accept("m", 9_000, CountExactness::Estimated);
+        assert!(window(&facts).is_some(), "it may have been 6,750");
+        facts.accept("m", 9_000, CountExactness::Exact);
         assert_eq!(window(&facts), None);
         facts.learn(learned);
         verdicts(&mut facts, CountExactness::Exact, &[(9_000, 9_000)]);

@@ -199,16 +199,7 @@ impl UpstreamModel {
 
     /// Records that a prompt of `ours` tokens by our count was accepted.
     pub(crate) fn accepted(&self, ours: Tokens) {
-        if let Some(LearnedWindow { tokens, evidence, .. }) = self.learned().accept(ours, self.meter.exactness()) {
-            let model = &self.name;
-            tracing::info!(
-                model,
-                sent = ours,
-                limit = tokens,
-                ?evidence,
-                "dropped a learned limit: a larger prompt was accepted"
-            );
-        }
+        self.learned().accept(&self.name, ours, self.meter.exactness());
     }
 
     /// Returns the maximum tokens of the next attempt, after a prompt of `ours` tokens by our count was refused. Any number

@@ -53,11 +53,11 @@ pub(crate) const TERMINAL_CODES_AT_INGEST: &str = "terminal_codes";
 pub(crate) const AT_INGEST: [&str; 2] = [DUPLICATE_AT_INGEST, TERMINAL_CODES_AT_INGEST];
 
 /// Names under which the planner counts folds that no pass proposes.
-const OF_PLANNER: [&str; 3] = ["rounds", "signed_reasoning", "clip"];
+const PLANNER_PASS_NAMES: [&str; 3] = ["rounds", "signed_reasoning", "clip"];
 
 /// Returns the name of a pass by its text; `"other"` for a pass of another version.
 pub(crate) fn known_name(name: &str) -> &'static str {
-    let names = ALL.iter().map(|pass| pass.name).chain(AT_INGEST).chain(OF_PLANNER);
+    let names = ALL.iter().map(|pass| pass.name).chain(AT_INGEST).chain(PLANNER_PASS_NAMES);
     names.into_iter().find(|known| *known == name).unwrap_or("other")
 }
 

@@ -88,6 +88,7 @@ impl FoldState {
             above.superseded = false;
         }
         self.totals.subtract(at.message, saved);
+        self.last_record.note_change(at.message, &self.folds);
         self.folds.set_part(at, AppliedFold { edit: PartEdit::Text(folded), tokens, stage, pass_name });
     }
 }

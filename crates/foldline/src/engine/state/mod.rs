@@ -19,7 +19,7 @@ use crate::engine::handle::Handle;
 use crate::engine::identifiers::index::IdentifierIndex;
 use crate::engine::options::{FoldOptions, Ledger};
 use crate::engine::overlay::{FoldSet, RefusedParts, RemovedOriginal};
-use crate::engine::record::RecordedFolds;
+use crate::engine::record::LastRecord;
 use crate::engine::schedule::CreaseSchedule;
 use crate::engine::segment::SegmentKind;
 use crate::engine::state::failure::FailedPlan;
@@ -41,7 +41,7 @@ pub struct FoldState {
     pub(crate) schedule: CreaseSchedule,
     pub(crate) folds: FoldSet,
     pub(crate) creases: Vec<Crease>,
-    pub(crate) recorded: RecordedFolds,
+    pub(crate) last_record: LastRecord,
     /// The last plan that could not fit.
     pub(crate) failed_plan: Option<FailedPlan>,
     /// Numbers of creases and folded parts when the originals were last stored. Every fold increases one of them.
@@ -66,6 +66,11 @@ impl FoldState {
     /// Returns true if no message was ingested.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns the numbers of creases and of folded parts.
+    pub(crate) fn fold_counts(&self) -> (usize, usize) {
+        (self.creases.len(), self.folds.len())
     }
 
     /// Returns true if the messages continue those of this state: the last decision assumed that the model answers.

@@ -6,13 +6,14 @@ use proptest::prelude::*;
 
 use super::guarantees::{InMemoryStore, budgets, count_tokens, options, prefix_of, raw_tokens};
 use crate::engine::marker;
+use crate::engine::record::FoldRecord;
 use crate::laws::{self, LawProfile};
 use crate::testing::{SampleRequest, samples};
 use crate::tokens::Tokens;
 use crate::wire::Request;
 use crate::{
-    Error, FoldOptions, FoldState, FoldedConversation, FoldedRequest, Ledger, Message, Policy, apply, apply_from,
-    resume,
+    Conversation, Error, FoldOptions, FoldState, FoldedConversation, FoldedRequest, Ledger, Message, Part, Policy,
+    Role, apply, apply_from, resume,
 };
 
 /// A conversation that is served by proxies with different decision rules, which share a ledger.
@@ -168,6 +169,62 @@ proptest! {
         let store = InMemoryStore::default();
         drop(apply_from(FoldState::default(), &other, &new, &fleet.ledger, Some(&store), &|_| ()));
     }
+}
+
+/// A damage of a record in the ledger.
+type Damage = fn(&mut serde_json::Value);
+
+/// Damages whose adoption would panic, lose messages or take memory without bound.
+const DAMAGES: [(&str, Damage); 8] = [
+    ("a result outside of its note", |record| {
+        record["notes"][0]["result_handles"] =
+            serde_json::json!([[{ "message": 999, "part": 0, "inner": 0 }, "aaaaaaaaaaaa"]]);
+    }),
+    ("notes that overlap", |record| {
+        let mut inner = record["notes"][0].clone();
+        inner["messages"]["start"] = (inner["messages"]["start"].as_u64().unwrap() + 2).into();
+        record["notes"].as_array_mut().unwrap().push(inner);
+    }),
+    ("a note beyond the messages", |record| record["notes"][0]["messages"]["end"] = 999.into()),
+    ("no notes", |record| record["notes"] = serde_json::json!([])),
+    ("dropped messages twice", |record| {
+        let range = record["dropped"][0].clone();
+        record["dropped"].as_array_mut().unwrap().push(range);
+    }),
+    ("dropped messages beyond the last", |record| record["dropped"][0]["end"] = 999.into()),
+    ("the task is dropped", |record| record["dropped"][0]["start"] = 0.into()),
+    ("tokens that overflow", |record| record["creases"][0]["saved_tokens"] = u64::MAX.into()),
+];
+
+#[test]
+fn damaged_records_are_rejected() {
+    let mut messages = vec![Message::text(Role::User, "Read them all.")];
+    for at in 0..60 {
+        messages.push(Message::new(Role::Assistant, vec![Part::call(format!("c{at}"), "read", "{}")]));
+        messages
+            .push(Message::new(Role::Tool, vec![Part::result(format!("c{at}"), format!("line {at}\n").repeat(40))]));
+    }
+    let conversation = Conversation { messages, ..Conversation::default() };
+    let old = FoldOptions { handles: true, ..FoldOptions::for_model("gpt-4o", 1_000) };
+    let new = FoldOptions { policy: Policy::tight(), ..old.clone() };
+    let point = conversation.messages.len();
+    let whole = prefix_of(&conversation, point);
+    let mut ledger = Ledger { rules: [(0, old.decision_rules())].into(), ..Ledger::default() };
+    let first = crate::fold(&whole, &old, &ledger).unwrap();
+    let record = first.state().new_record(&old, &ledger, &whole.messages).unwrap();
+    let undamaged = serde_json::to_value(&record).unwrap();
+    for (name, damage) in DAMAGES {
+        let mut record = undamaged.clone();
+        damage(&mut record);
+        assert_ne!(record, undamaged, "{name}");
+        let record: FoldRecord = serde_json::from_value(record).unwrap_or_else(|error| panic!("{name}: {error}"));
+        ledger.records = [(point, vec![Arc::new(record)])].into();
+        let folded = crate::fold(&whole, &new, &ledger).unwrap();
+        assert!(folded.state().new_record(&new, &ledger, &whole.messages).is_some(), "{name}: adopted");
+    }
+    ledger.records = [(point, vec![Arc::new(record)])].into();
+    let adopted = crate::fold(&whole, &new, &ledger).unwrap();
+    assert_eq!(adopted.messages(&whole), first.messages(&whole));
 }
 
 /// Checks that a body fits, breaks no law, and has only handles that the store restores.
