@@ -439,6 +439,9 @@ pub fn deletion_leaves_no_trace(fixture: &impl StoreFixture) {
     first.record_fact("summary", b"f", b"payload").unwrap();
     second.store(&[original(b"three words")]).unwrap();
     second.record_fact("summary", b"f", b"payload").unwrap();
+    let conversation = first.in_session("c-1");
+    conversation.record_fact("summary", b"f", b"payload").unwrap();
+    conversation.join_session("s-1").unwrap();
     other(&archive).store(&[original(b"their words")]).unwrap();
     assert_eq!(first.search("words", 0, 9).unwrap().total, 2);
     assert_eq!(first.delete_original(Handle::for_content(b"two words")).unwrap().originals, 1);
@@ -448,6 +451,7 @@ pub fn deletion_leaves_no_trace(fixture: &impl StoreFixture) {
     let deleted = first.delete_session("s-1").unwrap();
     assert_eq!((deleted.originals, deleted.bytes), (1, 8));
     assert!(first.facts().unwrap().is_empty() && second.facts().unwrap().len() == 1);
+    assert!(conversation.facts().unwrap().is_empty());
     assert!(unfolds(&second, b"three words"));
     first.store(&[original(b"two words")]).unwrap();
     assert_eq!(first.delete_everything().unwrap().originals, 2);

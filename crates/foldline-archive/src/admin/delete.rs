@@ -49,14 +49,23 @@ impl TenantArchive {
         self.delete(&Deletion::Everything)
     }
 
-    /// Deletes the originals that a session stored first, and its facts and records, durably.
+    /// Deletes the originals that a session stored first, its records, and its facts with those of its conversations,
+    /// durably.
     ///
     /// # Errors
     ///
     /// If the archive cannot be written.
     pub fn delete_session(&self, name: &str) -> Result<DeleteReport, Error> {
         self.audit(AuditAction::Delete, |entry| AuditEntry { session: Some(name), ..entry })?;
-        self.delete(&Deletion::Session(self.cipher().session_name(name)?.key))
+        let mut deleted = DeleteReport::default();
+        // The session is deleted last: until then a deletion that failed can be repeated.
+        let conversations = self.in_session(name).conversations()?;
+        for session in conversations.iter().map(String::as_str).chain([name]) {
+            let removed = self.delete(&Deletion::Session(self.cipher().session_name(session)?.key))?;
+            deleted.originals += removed.originals;
+            deleted.bytes += removed.bytes;
+        }
+        Ok(deleted)
     }
 
     /// Deletes one original, durably.

@@ -10,6 +10,9 @@ use crate::error::{Error, ErrorKind};
 use crate::store::{FactRow, FactSelection};
 use crate::tenant::TenantArchive;
 
+/// The kind of the fact that names the ledger of a conversation.
+const CONVERSATION_KIND: &str = "conversation";
+
 /// A fact in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -111,6 +114,23 @@ impl TenantArchive {
         let used_at = rows.iter().find(is_own).and_then(|row| row.session_used_at);
         let facts = rows.into_iter().map(|row| open_fact(self.cipher(), row)).collect::<Result<_, _>>()?;
         Ok(SessionLedger { facts, used_at })
+    }
+
+    /// Records that the ledger of this session has the facts of a conversation of another one, with which they are
+    /// deleted.
+    ///
+    /// # Errors
+    ///
+    /// If the archive cannot be written.
+    pub fn join_session(&self, name: &str) -> Result<(), Error> {
+        let ledger = self.session().unwrap_or_default().as_bytes();
+        self.in_session(name).write_fact(CONVERSATION_KIND, ledger, ledger).map(drop)
+    }
+
+    /// Returns the sessions whose ledgers have the facts of conversations of this session.
+    pub(crate) fn conversations(&self) -> Result<Vec<String>, Error> {
+        let facts = self.facts()?.into_iter().filter(|fact| fact.kind == CONVERSATION_KIND);
+        Ok(facts.filter_map(|fact| String::from_utf8(fact.payload).ok()).collect())
     }
 
     /// Records that this session is in use, without waiting.

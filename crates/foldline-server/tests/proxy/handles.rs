@@ -7,6 +7,7 @@ use foldline::engine::marker::handles;
 use foldline::wire::{Format, Request};
 use foldline::{Handle, Original, OriginalStore};
 use foldline_archive::{Archive, Namespace};
+use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body};
@@ -226,4 +227,22 @@ async fn originals_are_written_again_after_a_failed_sync() {
     for handle in handles {
         assert!(tenant.unfold(handle.as_str()).is_ok(), "{handle}");
     }
+}
+
+/// A session that the client names is deleted with the facts of its conversations.
+#[tokio::test]
+async fn named_session_is_deleted_whole() {
+    let kept = temp_archive();
+    let respond = |_: &ReceivedRequest| streamed_reply(Format::OpenAiChat, "Done.", &[]);
+    let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), respond).await;
+    let format = Format::OpenAiChat;
+    let request = harness.request("POST", endpoint(format)).header("x-foldline-session", "mine");
+    let body = streaming_body(format, &agent_messages(format, 30));
+    harness.send(request.body(Full::new(body.into())).unwrap()).await;
+    assert!(!own_handles(harness.received().last().unwrap()).is_empty());
+    let tenant = kept.archive.tenant(&Namespace::local());
+    let fact_count = || tenant.export(std::io::sink(), |_| ()).unwrap().facts;
+    assert!(fact_count() > 2, "budget, folds, name of the session");
+    tenant.delete_session("mine").unwrap();
+    assert_eq!(fact_count(), 0);
 }

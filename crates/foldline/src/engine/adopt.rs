@@ -241,7 +241,7 @@ fn basis(options: &FoldOptions, ledger: &Ledger, point: usize) -> u64 {
     let mut hasher = Xxh3::new();
     hasher.update(&[reasoning]);
     hasher.update(&flags.map(u8::from));
-    hasher.update(&(options.budget as u64).to_le_bytes());
+    hasher.update(&options.budget.to_le_bytes());
     if let Some(summary) = ledger.summary_at(point) {
         hasher.update(&(summary.until as u64).to_le_bytes());
         hasher.update(summary.text.as_bytes());

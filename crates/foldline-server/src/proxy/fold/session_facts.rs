@@ -43,6 +43,8 @@ pub(crate) struct SessionFacts {
     unfolds: Mutex<UnfoldTotals>,
     /// Pins of the session when the facts were read.
     recorded_pins: Mutex<PinPatterns>,
+    /// Name that the client last gave the session, which then refers to this ledger.
+    client_session: Mutex<Option<String>>,
 }
 
 /// What the model read in hidden rounds of a conversation.
@@ -141,6 +143,10 @@ impl SessionFacts {
     /// The ledger cannot be read. The next request reads again, and this one has the facts that are known.
     pub(crate) fn refresh(&self, prefixes: &PrefixHashes, client_session: Option<&str>) -> Result<bool, Error> {
         let Some(archive) = &self.archive else { return Ok(false) };
+        if let Some(name) = client_session.filter(|&name| lock(&self.client_session).as_deref() != Some(name)) {
+            archive.join_session(name)?;
+            *lock(&self.client_session) = Some(name.to_owned());
+        }
         if lock(&self.requests).has_predecessor(prefixes) {
             return Ok(false);
         }
