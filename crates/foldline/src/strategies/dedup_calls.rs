@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::conversation::{CallArguments, Message, Part, PartId};
 use crate::engine::marker;
 use crate::engine::segment::SegmentKind;
@@ -10,7 +12,8 @@ use crate::strategies::support::{apply_changes, conversation_of, segments, tail_
 use crate::wire;
 
 /// Options of [`dedup_tool_calls`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct DedupToolCalls {
     /// Number of newest messages that are never changed.
     pub keep_last: usize,

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::conversation::{Message, Part, PartId};
 use crate::engine::line_index::{LineHashes, LineIndex, LineRun, byte_range};
 use crate::engine::marker;
@@ -14,7 +16,8 @@ use crate::strategies::stats::StrategyStats;
 use crate::strategies::support::{apply_changes, call_id, conversation_of, segments, tail_start, unique_call_ids};
 
 /// Options of [`dedup_tool_outputs`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct DedupToolOutputs {
     /// Number of newest messages that are never changed.
     pub keep_last: usize,
@@ -25,7 +28,8 @@ pub struct DedupToolOutputs {
 }
 
 /// The unit of repetition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RepeatScope {
     /// Only whole results.

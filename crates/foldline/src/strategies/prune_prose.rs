@@ -2,6 +2,8 @@
 //!
 //! Code, indentation, tables and aligned columns must stay, and so must text inside backticks.
 
+use serde::{Deserialize, Serialize};
+
 use crate::conversation::{Message, PartId};
 use crate::engine::passes::prose::{CodeFence, without_noise};
 use crate::engine::segment;
@@ -10,7 +12,8 @@ use crate::strategies::stats::StrategyStats;
 use crate::strategies::support::{apply_changes, conversation_of, segments, tail_start};
 
 /// Options of [`prune_low_entropy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct PruneLowEntropy {
     /// Number of newest messages that are never changed.
     pub keep_last: usize,

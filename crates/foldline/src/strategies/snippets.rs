@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::conversation::{Message, PartId};
 use crate::engine::marker;
 use crate::engine::passes::support::json_clip;
@@ -14,7 +16,8 @@ use crate::strategies::stats::StrategyStats;
 use crate::strategies::support::{apply_changes, call_id, conversation_of, referenced_ids, segments, tail_start};
 
 /// Options of [`snippet_stale_tool_outputs`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SnippetToolOutputs {
     /// Number of newest messages that are never changed.
     pub keep_last: usize,

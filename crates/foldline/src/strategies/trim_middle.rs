@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::conversation::{Conversation, Message, Part, Role, answers_system_note};
 use crate::engine::marker;
 use crate::laws::{CutPoints, LawProfile};
@@ -12,7 +14,8 @@ use crate::tokens::{Meter, Tokens};
 use crate::wire::Format;
 
 /// Options of [`trim_middle`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct TrimMiddle {
     /// Number of oldest messages that are kept.
     pub keep_first: usize,
@@ -26,7 +29,8 @@ pub struct TrimMiddle {
 }
 
 /// Sizes for [`TrimMiddle`], in tokens estimated by bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrimTokens {
     /// Nothing is dropped until the messages have more tokens than this.
     pub trigger: Tokens,
