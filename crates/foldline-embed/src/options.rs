@@ -145,7 +145,11 @@ pub(crate) fn overhead_conversation(
 ) -> Result<Conversation<'static>, EmbedError> {
     let tools = tools.map_or("[]", RawValue::get);
     // Each dialect reads its own list of messages and ignores the others.
-    let body = format!(r#"{{"tools":{tools},"messages":[],"input":[],"contents":[]}}"#);
+    let lists = r#""messages":[],"input":[],"contents":[]"#;
+    let body = match format {
+        Format::Converse => format!(r#"{{"toolConfig":{{"tools":{tools}}},{lists}}}"#),
+        _ => format!(r#"{{"tools":{tools},{lists}}}"#),
+    };
     let request = Request::parse(format, body.as_bytes())?;
     let text = |system: &RawValue| match serde_json::from_str::<String>(system.get()) {
         Ok(text) => text,
