@@ -6,10 +6,12 @@
 mod check;
 mod count;
 mod error;
+mod message_alignment;
 mod one_shot;
 mod options;
 mod replay;
 mod session;
+mod strategies;
 
 pub use crate::check::broken_laws;
 pub use crate::count::count_tokens;
@@ -18,6 +20,7 @@ pub use crate::one_shot::{FoldedBody, fold_body};
 pub use crate::options::{ArchiveChoice, SessionOptions};
 pub use crate::replay::{ReplayOptions, merge_replays, replay_recordings, replay_shard};
 pub use crate::session::{EmbeddedSession, OriginalHit};
+pub use crate::strategies::{ShortenedMessages, apply_strategy, compress_text, estimate_tokens};
 pub use foldline::engine::{JsonMessage, JsonRendering};
 
 /// Returns the declaration of the tool with which a model unfolds, as JSON of a dialect.
