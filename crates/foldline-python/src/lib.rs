@@ -13,7 +13,7 @@ use pyo3::{PyTypeInfo, create_exception};
 
 mod rendering;
 
-use rendering::RenderedList;
+use rendering::{MessageFields, RenderedList, message_fields};
 
 create_exception!(foldline, FoldlineError, pyo3::exceptions::PyException, "An error of foldline.");
 create_exception!(foldline, InvalidInput, FoldlineError, "An argument is not valid.");
@@ -168,6 +168,25 @@ fn tool_declaration(py: Python<'_>, format: &str) -> PyResult<String> {
     detached(py, || foldline_embed::tool_declaration(format))
 }
 
+/// Applies a classic strategy. Returns for each message its index (none for a new one) and its JSON unless it is
+/// unchanged, and the statistics as JSON.
+#[pyfunction]
+fn apply_strategy(py: Python<'_>, name: &str, messages: &str, options: &str) -> PyResult<(Vec<MessageFields>, String)> {
+    let shortened = detached(py, || foldline_embed::apply_strategy(name, messages, options))?;
+    Ok((shortened.messages.into_iter().map(message_fields).collect(), shortened.stats))
+}
+
+#[pyfunction]
+#[pyo3(signature = (text, format=None))]
+fn estimate_tokens(py: Python<'_>, text: &str, format: Option<&str>) -> PyResult<u64> {
+    detached(py, || foldline_embed::estimate_tokens(text, format))
+}
+
+#[pyfunction]
+fn compress_text(py: Python<'_>, text: &str, options: &str) -> PyResult<String> {
+    detached(py, || foldline_embed::compress_text(text, options))
+}
+
 #[pyfunction]
 fn replay(py: Python<'_>, paths: Vec<PathBuf>, options: &str) -> PyResult<String> {
     detached(py, || foldline_embed::replay_recordings(&paths, &ReplayOptions::from_json(options)?))
@@ -199,6 +218,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(count_tokens, module)?)?;
     module.add_function(wrap_pyfunction!(broken_laws, module)?)?;
     module.add_function(wrap_pyfunction!(tool_declaration, module)?)?;
+    module.add_function(wrap_pyfunction!(apply_strategy, module)?)?;
+    module.add_function(wrap_pyfunction!(estimate_tokens, module)?)?;
+    module.add_function(wrap_pyfunction!(compress_text, module)?)?;
     module.add_function(wrap_pyfunction!(replay, module)?)?;
     module.add_function(wrap_pyfunction!(replay_shard, module)?)?;
     module.add_function(wrap_pyfunction!(merge_replays, module)?)?;

@@ -9,6 +9,8 @@ FORMATS = {
     "openai-responses": "gpt-4o",
     "anthropic": "claude-sonnet-4-6",
     "gemini": "gemini-2.5-pro",
+    "ollama": "qwen3:8b",
+    "converse": "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
 }
 
 TASK = "Make the parser in src/parser.rs faster and keep its tests green."
@@ -28,7 +30,16 @@ def conversation(format, rounds, lines=30):
 
 def user(format, text):
     """Returns a message of the user."""
-    return {"role": "user", "parts": [{"text": text}]} if format == "gemini" else {"role": "user", "content": text}
+    if format == "gemini":
+        return {"role": "user", "parts": [{"text": text}]}
+    return {"role": "user", "content": [{"text": text}] if format == "converse" else text}
+
+
+def said(format, text):
+    """Returns a message of the assistant."""
+    if format == "gemini":
+        return {"role": "model", "parts": [{"text": text}]}
+    return {"role": "assistant", "content": [{"text": text}] if format == "converse" else text}
 
 
 def round_of(format, call, name, arguments, result):
@@ -49,6 +60,18 @@ def round_of(format, call, name, arguments, result):
         use = {"type": "tool_use", "id": call, "name": name, "input": arguments}
         answer = {"type": "tool_result", "tool_use_id": call, "content": result}
         return [{"role": "assistant", "content": [use]}, {"role": "user", "content": [answer]}]
+    if format == "ollama":
+        return [
+            {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": name, "arguments": arguments}}]},
+            {"role": "tool", "tool_name": name, "content": result},
+        ]
+    if format == "converse":
+        use = {"toolUseId": call, "name": name, "input": arguments}
+        answer = {"toolUseId": call, "content": [{"text": result}]}
+        return [
+            {"role": "assistant", "content": [{"toolUse": use}]},
+            {"role": "user", "content": [{"toolResult": answer}]},
+        ]
     return [
         {"role": "model", "parts": [{"functionCall": {"name": name, "args": arguments}}]},
         {"role": "user", "parts": [{"functionResponse": {"name": name, "response": {"output": result}}}]},
@@ -59,7 +82,7 @@ def request_body(format, messages):
     """Returns a request body with these messages and the tool of the conversations."""
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     named = {"name": "read_file", "description": "Reads a file."}
-    if format == "openai-chat":
+    if format in ("openai-chat", "ollama"):
         tools = [{"type": "function", "function": {**named, "parameters": schema}}]
         return {"model": FORMATS[format], "tools": tools, "messages": messages}
     if format == "openai-responses":
@@ -68,7 +91,16 @@ def request_body(format, messages):
     if format == "anthropic":
         tools = [{**named, "input_schema": schema}]
         return {"model": FORMATS[format], "max_tokens": 1_000, "tools": tools, "messages": messages}
+    if format == "converse":
+        tools = [{"toolSpec": {**named, "inputSchema": {"json": schema}}}]
+        return {"toolConfig": {"tools": tools}, "messages": messages}
     return {"tools": [{"functionDeclarations": [{**named, "parameters": schema}]}], "contents": messages}
+
+
+def tools_of(format):
+    """Returns the declarations of the tool of the conversations."""
+    body = request_body(format, [])
+    return body["toolConfig"]["tools"] if format == "converse" else body["tools"]
 
 
 def marker_handles(value):

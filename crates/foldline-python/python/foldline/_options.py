@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from ._native import InvalidInput
 
-Format: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
+#: Dialect of a provider; ``converse`` is that of Bedrock.
+Format: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "ollama", "converse"]
 Policy: TypeAlias = Literal["none", "lossless", "balanced", "tight"]
 #: A message (or item) of a provider, as a plain dict.
 Message: TypeAlias = Mapping[str, Any]
