@@ -49,6 +49,16 @@ pub struct RenderedMessage {
     pub json: Option<String>,
 }
 
+impl From<JsonMessage> for RenderedMessage {
+    fn from(message: JsonMessage) -> Self {
+        match message {
+            JsonMessage::Unchanged(index) => Self { index: Some(index as u32), json: None },
+            JsonMessage::Edited { index, json } => Self { index: Some(index as u32), json: Some(json) },
+            JsonMessage::Note { json } => Self { index: None, json: Some(json) },
+        }
+    }
+}
+
 /// The part of a rendering that differs from the previous one.
 #[napi(object)]
 #[derive(Debug)]
@@ -67,14 +77,9 @@ pub struct RenderedList {
 
 impl From<JsonRendering> for RenderedList {
     fn from(rendering: JsonRendering) -> Self {
-        let message = |message| match message {
-            JsonMessage::Unchanged(index) => RenderedMessage { index: Some(index as u32), json: None },
-            JsonMessage::Edited { index, json } => RenderedMessage { index: Some(index as u32), json: Some(json) },
-            JsonMessage::Note { json } => RenderedMessage { index: None, json: Some(json) },
-        };
         Self {
             first: rendering.first as u32,
-            messages: rendering.messages.into_iter().map(message).collect(),
+            messages: rendering.messages.into_iter().map(RenderedMessage::from).collect(),
             creased: rendering.creased,
             tokens: to_number(rendering.tokens),
             received_tokens: to_number(rendering.received_tokens),
@@ -216,6 +221,24 @@ pub fn broken_laws(body: String, before: Option<String>, format: Option<String>)
 #[napi]
 pub fn tool_declaration(format: String) -> Result<String> {
     or_throw(foldline_embed::tool_declaration(&format))
+}
+
+/// Messages after a strategy.
+#[napi(object)]
+#[derive(Debug)]
+pub struct ShortenedList {
+    /// The messages to send.
+    pub messages: Vec<RenderedMessage>,
+    /// The statistics as JSON.
+    pub stats: String,
+}
+
+/// Applies a classic strategy to a JSON list of messages.
+#[napi]
+pub fn apply_strategy(name: String, messages: String, options: String) -> Result<ShortenedList> {
+    let shortened = or_throw(foldline_embed::apply_strategy(&name, &messages, &options))?;
+    let messages = shortened.messages.into_iter().map(RenderedMessage::from).collect();
+    Ok(ShortenedList { messages, stats: shortened.stats })
 }
 
 /// Replays recorded sessions; the report is JSON.

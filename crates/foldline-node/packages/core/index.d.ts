@@ -1,5 +1,5 @@
-/** Dialect of messages. */
-export type Format = "openai-chat" | "openai-responses" | "anthropic" | "gemini" | "ollama";
+/** Dialect of messages; `converse` is that of Bedrock. */
+export type Format = "openai-chat" | "openai-responses" | "anthropic" | "gemini" | "ollama" | "converse";
 export type Policy = "none" | "lossless" | "balanced" | "tight";
 /** A message (or item) of a provider, as a plain object. */
 export type Message = Readonly<Record<string, unknown>>;
@@ -143,6 +143,33 @@ export declare function brokenLaws(
 ): string[];
 /** Returns the declaration of the tool with which a model unfolds. */
 export declare function unfoldTool(format?: Format): Record<string, unknown>;
+/** A classic strategy: docs/reference/strategies.md has what each does, and its thresholds. */
+export type StrategyName =
+  | "apply_all"
+  | "compact_to_budget"
+  | "dedup_tool_calls"
+  | "dedup_tool_outputs"
+  | "prune_low_entropy"
+  | "prune_thinking"
+  | "repair_orphans"
+  | "snippet_stale_tool_outputs"
+  | "terminal_truncate"
+  | "trim_middle";
+/**
+ * Applies a classic strategy to a whole history, which is not changed. Options are those of the strategy, by the names of
+ * the reference: `keep_last`, `budget`, .. What it removes cannot be unfolded: use `FoldSession` where that matters.
+ */
+export declare function applyStrategy(
+  name: StrategyName,
+  messages: readonly Message[],
+  options?: { format?: Format; [option: string]: unknown },
+): {
+  /** The messages to send. Unchanged ones are the given objects. */
+  messages: Message[];
+  /** For each message the index of the given one; null for a new one, such as a marker. */
+  sources: (number | null)[];
+  stats: Record<string, unknown>;
+};
 /** Replays recorded sessions and returns what folding would have saved, cost and lost. Nothing leaves the machine. */
 export declare function replay(
   paths: string | readonly string[],

@@ -4,7 +4,7 @@ import { native } from "./native.js";
 
 export { ArchiveError, CannotFit, FoldlineError, InvalidInput, UnknownHandle } from "./errors.js";
 export { SessionPool } from "./pool.js";
-export { brokenLaws, countTokens, fold, replay, unfoldTool } from "./requests.js";
+export { applyStrategy, brokenLaws, countTokens, fold, replay, unfoldTool } from "./requests.js";
 export { FoldSession } from "./session.js";
 
 export const version = native.version();

@@ -29,6 +29,17 @@ export function unfoldTool(format = "openai-chat") {
   return JSON.parse(typed(() => native.toolDeclaration(format)));
 }
 
+export function applyStrategy(name, messages, { format = "openai-chat", ...options } = {}) {
+  const { messages: changed, stats } = typed(() =>
+    native.applyStrategy(name, toJson(messages), toJson({ ...options, format })),
+  );
+  return {
+    messages: changed.map(({ index, json }) => (json === undefined ? messages[index] : JSON.parse(json))),
+    sources: changed.map(({ index }) => index ?? null),
+    stats: JSON.parse(stats),
+  };
+}
+
 export function replay(paths, { budget = 128_000, policy = "balanced", prices = "anthropic-5m", minCalls = 10 } = {}) {
   const options = toJson({ budget, policy, prices, min_calls: minCalls });
   return JSON.parse(typed(() => native.replay([paths].flat(), options)));

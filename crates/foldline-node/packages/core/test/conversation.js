@@ -6,6 +6,8 @@ export const FORMATS = {
   "openai-responses": "gpt-4o",
   anthropic: "claude-sonnet-4-6",
   gemini: "gemini-2.5-pro",
+  ollama: "qwen3:8b",
+  converse: "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
 };
 
 export const TASK = "Make the parser in src/parser.rs faster and keep its tests green.";
@@ -17,7 +19,9 @@ export function source(file, lines = 30) {
 
 /** Yields the messages before each request: the task, then one round at a time. */
 export function* conversation(format, rounds, lines = 30) {
-  yield [format === "gemini" ? { role: "user", parts: [{ text: TASK }] } : { role: "user", content: TASK }];
+  const texts = [{ text: TASK }];
+  if (format === "gemini") yield [{ role: "user", parts: texts }];
+  else yield [{ role: "user", content: format === "converse" ? texts : TASK }];
   for (let at = 1; at < rounds; at++) {
     yield roundOf(format, `c${at}`, "read_file", { path: `src/file_${at}.rs` }, source(at, lines));
   }
@@ -41,6 +45,16 @@ function roundOf(format, id, name, args, result) {
         { role: "assistant", content: [{ type: "tool_use", id, name, input: args }] },
         { role: "user", content: [{ type: "tool_result", tool_use_id: id, content: result }] },
       ];
+    case "ollama":
+      return [
+        { role: "assistant", content: "", tool_calls: [{ function: { name, arguments: args } }] },
+        { role: "tool", tool_name: name, content: result },
+      ];
+    case "converse":
+      return [
+        { role: "assistant", content: [{ toolUse: { toolUseId: id, name, input: args } }] },
+        { role: "user", content: [{ toolResult: { toolUseId: id, content: [{ text: result }] } }] },
+      ];
     default:
       return [
         { role: "model", parts: [{ functionCall: { name, args } }] },
@@ -56,14 +70,23 @@ export function requestBody(format, messages) {
   const model = FORMATS[format];
   switch (format) {
     case "openai-chat":
+    case "ollama":
       return { model, tools: [{ type: "function", function: { ...named, parameters: schema } }], messages };
     case "openai-responses":
       return { model, tools: [{ type: "function", ...named, parameters: schema }], input: messages };
     case "anthropic":
       return { model, max_tokens: 1_000, tools: [{ ...named, input_schema: schema }], messages };
+    case "converse":
+      return { toolConfig: { tools: [{ toolSpec: { ...named, inputSchema: { json: schema } } }] }, messages };
     default:
       return { tools: [{ functionDeclarations: [{ ...named, parameters: schema }] }], contents: messages };
   }
+}
+
+/** Returns the declarations of the tool of the conversations. */
+export function toolsOf(format) {
+  const body = requestBody(format, []);
+  return format === "converse" ? body.toolConfig.tools : body.tools;
 }
 
 /** Returns the handles in markers, in order. */

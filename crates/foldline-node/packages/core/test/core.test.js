@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 
 import * as foldline from "../index.js";
-import { FORMATS, conversation, markerHandles, requestBody } from "./conversation.js";
+import { FORMATS, conversation, markerHandles, requestBody, toolsOf } from "./conversation.js";
 
 /** Pushes a conversation and returns the last rendering. */
 function run(session, rounds = 40) {
@@ -22,7 +22,7 @@ function run(session, rounds = 40) {
 for (const [format, model] of Object.entries(FORMATS)) {
   test(`session fits, obeys laws, is stable and unfolds: ${format}`, () => {
     const budget = 4_000;
-    const { tools } = requestBody(format, []);
+    const tools = toolsOf(format);
     const session = new foldline.FoldSession({ format, model, budget, tools });
     let creases = 0;
     let sent = [];
@@ -184,6 +184,32 @@ test("a pool finds the session of a history and sends what cannot fit unless str
   const strict = new foldline.SessionPool({ model: "gpt-4o", budget: 4_000, strict: true });
   assert.throws(() => strict.fold(large), foldline.CannotFit);
   assert.throws(() => new foldline.SessionPool({ policy: "loose" }), foldline.InvalidInput);
+});
+
+for (const [format, model] of Object.entries(FORMATS)) {
+  test(`classic strategies: ${format}`, () => {
+    const history = [...conversation(format, 40)].flat();
+    const before = structuredClone(history);
+    const trimmed = foldline.applyStrategy("trim_middle", history, { format, keep_first: 1 });
+    assert(trimmed.messages.length < history.length && trimmed.stats.hits > 10);
+    assert.equal(trimmed.messages.at(-1), history.at(-1));
+    assert.equal(trimmed.sources.at(-1), history.length - 1);
+    const compacted = foldline.applyStrategy("compact_to_budget", history, { format, budget: 12_000, model });
+    assert(compacted.stats.fits && foldline.countTokens(history, { format, model }) > 12_000);
+    for (const { messages } of [trimmed, compacted]) {
+      assert.deepEqual(foldline.brokenLaws(requestBody(format, messages), { format }), []);
+    }
+    assert.deepEqual(history, before);
+  });
+}
+
+test("bad options of a strategy are a typed error", () => {
+  const calls = [
+    () => foldline.applyStrategy("trim_everything", []),
+    () => foldline.applyStrategy("trim_middle", [], { keepLast: 3 }),
+    () => foldline.applyStrategy("compact_to_budget", []),
+  ];
+  for (const call of calls) assert.throws(call, foldline.InvalidInput, String(call));
 });
 
 test("counts and version", () => {
