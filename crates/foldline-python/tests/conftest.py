@@ -1,5 +1,7 @@
 """Fixtures of all tests."""
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -8,6 +10,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from scripted_provider import ScriptedProvider  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def command():
+    """The command `foldline`: the one of the build, or an installed one."""
+    found = os.environ.get("COMMAND_OF_TESTS") or shutil.which("foldline")
+    if found is None:
+        pytest.skip("needs the command: set COMMAND_OF_TESTS")
+    return found
 
 
 @pytest.fixture

@@ -2,18 +2,19 @@
 
 import copy
 import json
+import subprocess
 import threading
 
 import pytest
 
 import foldline
-from agents_of_tests import FORMATS, conversation, marker_handles, request_body
+from agents_of_tests import FORMATS, conversation, marker_handles, request_body, tools_of
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_session_fits_obeys_laws_is_stable_and_unfolds(format):
     budget, creases, sent = 4_000, 0, []
-    tools = request_body(format, [])["tools"]
+    tools = tools_of(format)
     session = foldline.FoldSession(format=format, model=FORMATS[format], budget=budget, tools=tools)
     for messages in conversation(format, 60):
         untouched = copy.deepcopy(messages)
@@ -48,6 +49,14 @@ def test_whole_history_gives_the_same_bytes_as_a_growing_session(format):
     branch = history[:20]
     fresh = foldline.FoldSession(format=format, model=FORMATS[format], budget=4_000)
     assert whole.fold(branch).messages == fresh.fold(branch).messages
+
+
+def test_session_of_the_readme_of_the_repository():
+    messages = [message for part in conversation("openai-chat", 100) for message in part]
+    session = foldline.FoldSession(model="gpt-4o", budget=32_000)
+    session.push(*messages)
+    rendering = session.request()
+    assert rendering.tokens <= 32_000 < rendering.received_tokens
 
 
 def test_messages_without_folds_are_the_pushed_objects():
@@ -139,7 +148,22 @@ def test_text_that_has_no_utf8_form_is_kept():
     assert session.request().messages == [message]
 
 
-def test_archive_keeps_originals_for_other_sessions_and_commands(tmp_path):
+def test_command_unfolds_what_a_session_folded(tmp_path, command):
+    path = tmp_path / "archive.db"
+    session = foldline.FoldSession(model="gpt-4o", budget=4_000, archive=path)
+    for messages in conversation("openai-chat", 40):
+        session.push(*messages)
+        sent = session.request().messages
+    handles = marker_handles(sent)
+    assert handles
+    for handle in handles[:3]:
+        printed = subprocess.run([command, "unfold", handle, "--raw", "--archive", path], capture_output=True, check=True)
+        assert printed.stdout == session.unfold_bytes(handle)
+    unknown = subprocess.run([command, "unfold", "0" * 12, "--archive", path], capture_output=True)
+    assert unknown.returncode != 0
+
+
+def test_archive_keeps_originals_for_other_sessions(tmp_path):
     path = tmp_path / "archive.db"
     session = foldline.FoldSession(model="gpt-4o", budget=4_000, archive=path, session="first")
     for messages in conversation("openai-chat", 40):
