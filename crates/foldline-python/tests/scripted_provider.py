@@ -67,7 +67,8 @@ class ScriptedProvider:
         assert self.reads == self.turns and self.unfolded, (self.reads, self.unfolded)
         creases, sent = 0, []
         for body, (format, key) in zip(self.bodies, self.formats):
-            assert foldline.broken_laws(body, format=format) == []
+            broken = foldline.broken_laws(body, format=format)
+            assert broken == [], broken
             assert foldline.count_tokens(body, format=format) <= budget
             kept = sum(1 for _ in _common_prefix(sent, body[key]))
             creases += kept < len(sent)
@@ -102,7 +103,7 @@ def reply(format, call):
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         return {"id": "x", "object": "chat.completion", "created": 1, "model": "gpt-4o", "choices": [choice], "usage": usage}
     if format == "openai-responses":
-        item = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
         item["content"] = [{"type": "output_text", "text": "Done.", "annotations": []}]
         if call:
             item = {"type": "function_call", "id": f"fc_{call[0]}", "call_id": call[0], "name": call[1]}

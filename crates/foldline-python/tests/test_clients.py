@@ -5,13 +5,9 @@ import json
 
 import pytest
 
-from agents_of_tests import FORMATS, TASK, request_body, source, user
+from agents_of_tests import FORMATS, TASK, source, tools_of, user
 
 BUDGET = 16_000
-
-
-def tools_of(format):
-    return request_body(format, [])["tools"]
 
 
 def read(path):
@@ -19,15 +15,12 @@ def read(path):
     return source(number, 60)
 
 
-def test_openai_chat(provider):
-    openai = pytest.importorskip("openai")
-    from foldline.openai import wrap
-
-    client = wrap(openai.OpenAI(base_url=provider.url), budget=BUDGET)
+def agent_of_chat(create):
+    """Returns the steps of an agent loop: each calls the client and answers its tools."""
     messages, tools = [user("openai-chat", TASK)], tools_of("openai-chat")
     while True:
         before = copy.deepcopy(messages)
-        reply = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
+        reply = yield create(model="gpt-4o", messages=messages, tools=tools)
         assert messages == before
         message = reply.choices[0].message
         if not message.tool_calls:
@@ -38,18 +31,14 @@ def test_openai_chat(provider):
             content = read(json.loads(call.function.arguments)["path"])
             messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
     assert len(messages) == 121 and "unfold" not in json.dumps(messages)
-    provider.check(BUDGET)
 
 
-def test_openai_responses(provider):
-    openai = pytest.importorskip("openai")
-    from foldline.openai import wrap
-
-    client = wrap(openai.OpenAI(base_url=provider.url), budget=BUDGET)
+def agent_of_responses(create):
+    """The same with items."""
     items, tools = [user("openai-responses", TASK)], tools_of("openai-responses")
     while True:
         before = copy.deepcopy(items)
-        reply = client.responses.create(model="gpt-4o", input=items, tools=tools, instructions="Be brief.")
+        reply = yield create(model="gpt-4o", input=items, tools=tools, instructions="Be brief.")
         assert items == before
         calls = [item for item in reply.output if item.type == "function_call"]
         if not calls:
@@ -60,7 +49,6 @@ def test_openai_responses(provider):
             output = read(json.loads(call.arguments)["path"])
             items.append({"type": "function_call_output", "call_id": call.call_id, "output": output})
     assert len(items) == 121 and "unfold" not in json.dumps(items)
-    provider.check(BUDGET)
 
 
 def agent_of_anthropic(create):
@@ -80,18 +68,74 @@ def agent_of_anthropic(create):
     assert len(messages) == 121 and "unfold" not in json.dumps(messages)
 
 
-def test_anthropic(provider):
-    anthropic = pytest.importorskip("anthropic")
-    from foldline.anthropic import wrap
-
-    client = wrap(anthropic.Anthropic(base_url=provider.url.removesuffix("/v1")), budget=BUDGET)
-    agent = agent_of_anthropic(client.messages.create)
+def run(agent):
+    """Runs an agent with a client that blocks."""
     reply = next(agent)
     while True:
         try:
             reply = agent.send(reply)
         except StopIteration:
-            break
+            return
+
+
+async def run_async(agent):
+    """Runs an agent with an asynchronous client."""
+    reply = await next(agent)
+    while True:
+        try:
+            reply = await agent.send(reply)
+        except StopIteration:
+            return
+
+
+def test_openai_chat(provider):
+    openai = pytest.importorskip("openai")
+    import foldline
+    from foldline.openai import wrap
+
+    client = wrap(openai.OpenAI(base_url=provider.url), budget=BUDGET)
+    run(agent_of_chat(client.chat.completions.create))
+    provider.check(BUDGET)
+    # A call without tools gets none: it is folded without unfolds.
+    messages, tools = [user("openai-chat", TASK)], tools_of("openai-chat")
+    reply = client.chat.completions.create(model="gpt-4o", messages=messages, tools=tools)
+    assert reply.choices[0].message.content == "Done." and foldline.unfold_tool() in provider.bodies[-1]["tools"]
+    client.chat.completions.create(model="gpt-4o", messages=messages)
+    assert "tools" not in provider.bodies[-1]
+
+
+def test_openai_responses(provider):
+    openai = pytest.importorskip("openai")
+    from foldline.openai import wrap
+
+    run(agent_of_responses(wrap(openai.OpenAI(base_url=provider.url), budget=BUDGET).responses.create))
+    provider.check(BUDGET)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_async_openai(provider, api):
+    openai = pytest.importorskip("openai")
+    import asyncio
+
+    from foldline.openai import wrap
+
+    async def agent():
+        client = wrap(openai.AsyncOpenAI(base_url=provider.url), budget=BUDGET)
+        is_chat = api == "chat"
+        await run_async(
+            agent_of_chat(client.chat.completions.create) if is_chat else agent_of_responses(client.responses.create)
+        )
+
+    asyncio.run(agent())
+    provider.check(BUDGET)
+
+
+def test_anthropic(provider):
+    anthropic = pytest.importorskip("anthropic")
+    from foldline.anthropic import wrap
+
+    client = wrap(anthropic.Anthropic(base_url=provider.url.removesuffix("/v1")), budget=BUDGET)
+    run(agent_of_anthropic(client.messages.create))
     provider.check(BUDGET)
 
 
@@ -101,17 +145,11 @@ def test_async_anthropic(provider):
 
     from foldline.anthropic import wrap
 
-    async def run():
+    async def agent():
         client = wrap(anthropic.AsyncAnthropic(base_url=provider.url.removesuffix("/v1")), budget=BUDGET)
-        agent = agent_of_anthropic(client.messages.create)
-        reply = await next(agent)
-        while True:
-            try:
-                reply = await agent.send(reply)
-            except StopIteration:
-                break
+        await run_async(agent_of_anthropic(client.messages.create))
 
-    asyncio.run(run())
+    asyncio.run(agent())
     provider.check(BUDGET)
 
 

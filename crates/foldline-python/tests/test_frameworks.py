@@ -1,6 +1,7 @@
 """Adapters inside the real frameworks: an agent of 60 turns in a window of 16k."""
 
 import copy
+import functools
 import json
 
 import pytest
@@ -36,6 +37,42 @@ def test_openai_agents(provider):
     reads = [item["output"] for item in results if item["call_id"] != "unfold_1"]
     assert reads == [source(at, 60) for at in range(1, 61)]
     assert result.final_output == "Done."
+    provider.check(BUDGET)
+
+
+def test_openai_agents_session_keeps_the_raw_items(provider):
+    pytest.importorskip("agents")
+    import asyncio
+
+    from agents import Agent, OpenAIProvider, RunConfig, Runner, SQLiteSession, function_tool
+    from openai import AsyncOpenAI
+
+    from foldline.openai_agents import Foldline
+
+    @function_tool
+    def read_file(path: str) -> str:
+        """Reads a file."""
+        return read_text(path)
+
+    async def run(session):
+        fold = Foldline(budget=BUDGET)
+        agent = Agent(name="reader", model="gpt-4o", instructions="Be brief.", tools=[read_file, fold.tool])
+        # A client of its own: the shared one belongs to the event loop of another test.
+        client = AsyncOpenAI(base_url=provider.url, api_key="not-a-key")
+        models = OpenAIProvider(openai_client=client, use_responses=True)
+        config = RunConfig(model_provider=models, call_model_input_filter=fold.filter, tracing_disabled=True)
+        await Runner.run(agent, TASK, run_config=config, session=session, max_turns=100)
+        last = provider.bodies[-1]["input"]
+        await Runner.run(agent, "Go on.", run_config=config, session=session)
+        # The second run loads the raw items and sends what the first one sent.
+        assert provider.bodies[-1]["input"][: len(last)] == last
+        return await session.get_items()
+
+    items = asyncio.run(run(SQLiteSession("one")))
+    results = [item for item in items if item.get("type") == "function_call_output"]
+    reads = [item["output"] for item in results if item["call_id"] != "unfold_1"]
+    assert reads == [source(at, 60) for at in range(1, 61)]
+    assert "[folded:" not in json.dumps([item for item in items if item.get("call_id") != "unfold_1"])
     provider.check(BUDGET)
 
 
@@ -104,7 +141,8 @@ def test_pydantic_ai(provider):
     provider.check(BUDGET)
 
 
-def test_litellm(provider):
+@pytest.mark.parametrize("door", ["acompletion", "router"])
+def test_litellm(provider, door):
     pytest.importorskip("litellm")
     import asyncio
 
@@ -115,14 +153,17 @@ def test_litellm(provider):
 
     fold = Foldline(budget=BUDGET)
     tools = [*request_body("openai-chat", [])["tools"], fold.tool]
+    deployment = {"model": "openai/gpt-4o", "api_base": provider.url, "api_key": "not-a-key"}
 
     async def run():
+        # LiteLLM's proxy sends its requests by a router.
+        router = litellm.Router(model_list=[{"model_name": "reader", "litellm_params": deployment}])
+        given = {"model": "reader"} if door == "router" else deployment
+        complete = functools.partial(router.acompletion if door == "router" else litellm.acompletion, **given)
         messages = [user("openai-chat", TASK)]
         while True:
             before = copy.deepcopy(messages)
-            reply = await litellm.acompletion(
-                model="openai/gpt-4o", api_base=provider.url, api_key="not-a-key", messages=messages, tools=tools
-            )
+            reply = await complete(messages=messages, tools=tools)
             assert messages == before
             message = reply.choices[0].message
             if not message.tool_calls:

@@ -1,7 +1,8 @@
 """foldline for LiteLLM.
 
-``Foldline`` is a callback: it folds the messages of every ``acompletion`` (and of every request of
-LiteLLM's proxy) just before the request is sent, after a deployment was chosen.
+``Foldline`` is a callback: it folds the messages of every ``acompletion``, also of a ``Router``, just
+before the request is sent, after a deployment was chosen. LiteLLM calls it for asynchronous requests
+only: ``completion`` sends its messages as they are.
 """
 
 from __future__ import annotations
