@@ -28,6 +28,27 @@ fn status_without_an_archive_says_so() {
 }
 
 #[test]
+fn status_check_fails_unless_a_proxy_answers() {
+    let home = tempfile::tempdir().unwrap();
+    let (upstream, _) = start_server("POST /v1/chat/completions", ANSWER);
+    let check = |address: &str| {
+        let output = foldline(home.path()).args(["status", "--check", address]).output().unwrap();
+        (output.status.code(), utf8(&output.stderr).to_owned())
+    };
+    // No token is needed, as in a container.
+    let tokens = [("FOLDLINE_TOKENS", "alice = 0123456789abcdef0123456789abcdef")];
+    let serving = RunningServer::start_with(home.path(), &upstream, &tokens);
+    let address = serving.base_url.strip_prefix("http://").unwrap().to_owned();
+    assert_eq!(check(&address), (Some(0), String::new()));
+    drop(serving);
+    let (code, message) = check(&address);
+    assert!(code == Some(1) && message.contains("no proxy answers"), "{code:?} {message}");
+    // A server that is no proxy.
+    let other = upstream.strip_prefix("http://").unwrap();
+    assert_eq!(check(other).0, Some(1));
+}
+
+#[test]
 fn status_shows_what_a_proxy_recorded() {
     let home = tempfile::tempdir().unwrap();
     let (upstream, _) = start_server("POST /v1/chat/completions", ANSWER);

@@ -1,6 +1,9 @@
 //! `foldline status`: what was saved today, in 7 days and in all, from the archive.
 
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -28,12 +31,20 @@ pub(crate) struct StatusCommand {
     #[arg(long)]
     json: bool,
 
+    /// Only check that a proxy answers at this address, for health checks of containers; exit with status 1 if not. It
+    /// needs no token.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:8787",
+        conflicts_with_all = ["line", "json"])]
+    check: Option<SocketAddr>,
+
     #[command(flatten)]
     settings: SettingFlags<ArchiveGroups>,
 }
 
 /// Address at which a proxy listens by default.
 const DEFAULT_PROXY: &str = "http://127.0.0.1:8787";
+/// Timeout of `--check`, for each of connecting, sending and receiving.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Milliseconds of a day.
 const DAY_MILLIS: i64 = 86_400_000;
 
@@ -47,6 +58,11 @@ pub(crate) fn open_log(settings: &ArchiveSettings) -> Result<Option<ActivityLog>
 
 impl StatusCommand {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if let Some(address) = self.check {
+            check_proxy(address).with_context(|| format!("no proxy answers at {address}"))?;
+            print_stdout(&format!("a proxy answers at {address}\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let settings = ArchiveSettings::resolve(&self.settings.load()?)?;
         let today = now_millis().div_euclid(DAY_MILLIS);
         let read = |log: ActivityLog| {
@@ -93,6 +109,20 @@ impl StatusCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Returns an error unless a proxy answers that it runs.
+fn check_proxy(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, CHECK_TIMEOUT)?;
+    stream.set_read_timeout(Some(CHECK_TIMEOUT))?;
+    stream.set_write_timeout(Some(CHECK_TIMEOUT))?;
+    write!(stream, "GET /foldline/livez HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    let mut status_line = [0; b"HTTP/1.1 200".len()];
+    stream.read_exact(&mut status_line)?;
+    if &status_line != b"HTTP/1.1 200" {
+        return Err(io::Error::other("another program listens there"));
+    }
+    Ok(())
 }
 
 /// Formats the groups of sessions that are compared (`--observe-share`).
