@@ -232,7 +232,7 @@ mod tests {
             [
                 "0",
                 r#"1 {"role":"assistant","content":[{"type":"text","text":"I look.","mark":2},{"type":"tool_use","id":"c1","name":"ls","input":{}}],"mark":3}"#,
-                r#"2 {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"short"}],"mark":5}"#,
+                r#"2 {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"short","mark":4}]}],"mark":5}"#,
             ]
         );
     }
