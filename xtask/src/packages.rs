@@ -1,8 +1,8 @@
 //! `cargo xtask packages`: tests of the packages for Python and Node with a debug build of their native modules. Also a
 //! step of `cargo xtask ci`.
 //!
-//! The core of each package, the adapters for Node and one for Python are tested; the tests of the other adapters are
-//! run by hand, see docs/guide/packages.md. Wheels and tarballs are made and checked by `cargo xtask dist --check`.
+//! The core and all adapters of each package are tested, with the real frameworks. Wheels and tarballs are made and
+//! checked by `cargo xtask dist --check`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::output::print_line;
 use crate::programs::has_program;
 use crate::repository::{self, RELEASE_FEATURES};
 
-/// What the tests of the Python package need: pytest, and the host of one adapter.
-const PYTHON_REQUIREMENTS: [&str; 2] = ["pytest>=8", "openai>=2"];
-/// The files of tests that need nothing else.
-const PYTHON_TESTS: [&str; 3] = ["test_core.py", "test_clients.py", "test_readme.py"];
+/// What the tests of the Python package need where the frameworks of the adapters cannot be installed.
+const PYTHON_REQUIREMENTS: [&str; 2] = ["pytest>=8", "typing-extensions"];
+/// The installer of the frameworks: the resolver of an old pip needs many minutes for them, this one seconds.
+const PYTHON_INSTALLER: &str = "uv>=0.8";
 /// The adapters for Node.
 const NODE_ADAPTERS: [&str; 3] = ["ai-sdk", "openai-agents", "pi"];
 /// What their tests need.
@@ -42,9 +42,11 @@ pub(crate) fn check(_: &[String]) -> Result<()> {
     if !has_python && !has_node {
         return Ok(());
     }
-    // An example makes cargo resolve features as for tests, so that all dependencies are those of the tests.
+    // An example makes cargo resolve features as for tests, so that all dependencies are those of the tests. The command
+    // is the other side of tests that compare bytes.
     let mut cargo = repository::cargo_command();
-    cargo.args(["build", "--workspace", "--lib", "--example", "turns", "--features", RELEASE_FEATURES]);
+    cargo.args(["build", "--workspace", "--lib", "--bin", "foldline", "--example", "turns"]);
+    cargo.args(["--features", RELEASE_FEATURES]);
     if !cargo.status().context("cargo did not start")?.success() {
         bail!("the native modules do not build");
     }
@@ -67,25 +69,43 @@ fn test_python(target: &Path) -> Result<()> {
         python::create_environment(&environment)?;
     }
     let program = python::program(&environment, "python");
-    let mut pip = Command::new(&program);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PYTHON_REQUIREMENTS);
-    if !pip.status().context("pip did not start")?.success() {
-        print_line("the Python package was not tested: its tools cannot be installed");
-        return Ok(());
+    if !install_frameworks(&program, &package.join("tests/requirements.txt"))? {
+        print_line("the adapters for Python were not tested: their frameworks cannot be installed");
+        if !run_installer(&program, &["-m", "pip", "install", "--quiet"], &PYTHON_REQUIREMENTS)? {
+            print_line("the Python package was not tested: its tools cannot be installed");
+            return Ok(());
+        }
     }
     let name = if cfg!(windows) { "_native.pyd" } else { "_native.abi3.so" };
     let built = format!("{}_native{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let module = package.join("python/foldline").join(name);
     fs::copy(target.join("debug").join(built), &module).context("cannot copy the native module")?;
     let mut pytest = Command::new(&program);
-    pytest.args(["-m", "pytest", "-p", "no:cacheprovider"]).args(PYTHON_TESTS);
+    pytest.args(["-m", "pytest", "-p", "no:cacheprovider", "--durations=5"]);
     pytest.current_dir(package.join("tests")).env("PYTHONPATH", package.join("python"));
+    pytest.env("COMMAND_OF_TESTS", target.join(format!("debug/foldline{}", std::env::consts::EXE_SUFFIX)));
     let status = pytest.env("PYTHONDONTWRITEBYTECODE", "1").status();
     let removed = fs::remove_file(&module);
     if !status.context("pytest did not start")?.success() {
         bail!("a test of the Python package failed");
     }
     removed.context("cannot remove the native module")
+}
+
+/// Installs the frameworks of all adapters into an environment. Returns false if that fails.
+fn install_frameworks(python: &Path, requirements: &Path) -> Result<bool> {
+    let requirements = requirements.to_str().context("the path of the repository is not Unicode")?;
+    let mut uv = vec!["-m", "uv", "pip", "install", "--quiet", "--python"];
+    uv.push(python.to_str().context("the path of the build folder is not Unicode")?);
+    Ok(run_installer(python, &["-m", "pip", "install", "--quiet"], &[PYTHON_INSTALLER])?
+        && run_installer(python, &uv, &["--requirement", requirements])?)
+}
+
+/// Runs an installer with these packages. Returns false if it fails.
+fn run_installer(python: &Path, installer: &[&str], packages: &[&str]) -> Result<bool> {
+    let mut install = Command::new(python);
+    install.args(installer).args(packages).env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+    Ok(install.status().context("Python did not start")?.success())
 }
 
 /// Tests the Node packages in a copy below the build folder, next to the packages that they need.
