@@ -5,15 +5,20 @@
 //! distribution for Python, tarballs for npm, an SBOM and SHA-256 sums. With `--check`, each is installed and run in an
 //! empty environment. With `--debug`, the build is not optimized, to try the task itself. What needs a program that is
 //! not installed is skipped, and reported.
+//!
+//! `cargo xtask dist --formula FOLDER ADDRESS` writes the formula of Homebrew for the tarballs of all platforms in a folder.
 
 mod build;
 mod check;
 mod command_files;
 mod debian;
+mod formula;
 pub(crate) mod node;
 pub(crate) mod python;
 mod sbom;
 mod sums;
+
+use std::path::Path;
 
 use anyhow::{Result, bail};
 
@@ -22,12 +27,17 @@ use crate::output::print_line;
 
 /// Makes the files of a release, then checks them if that is requested.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    if let [flag, folder, address] = arguments
+        && flag == "--formula"
+    {
+        return formula::write(Path::new(folder), address);
+    }
     let (mut profile, mut is_checked) = (BuildProfile::Release, false);
     for argument in arguments {
         match argument.as_str() {
             "--check" => is_checked = true,
             "--debug" => profile = BuildProfile::Debug,
-            _ => bail!("usage: cargo xtask dist [--debug] [--check]"),
+            _ => bail!("usage: cargo xtask dist [--debug] [--check], or --formula FOLDER ADDRESS"),
         }
     }
     let build = DistBuild::new(profile)?;
