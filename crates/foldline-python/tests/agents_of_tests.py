@@ -35,7 +35,7 @@ def user(format, text):
     return {"role": "user", "content": [{"text": text}] if format == "converse" else text}
 
 
-def said(format, text):
+def model_text(format, text):
     """Returns a message of the assistant."""
     if format == "gemini":
         return {"role": "model", "parts": [{"text": text}]}

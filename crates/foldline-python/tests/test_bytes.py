@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from agents_of_tests import FORMATS, conversation, round_of, said, source, tools_of, user
+from agents_of_tests import FORMATS, conversation, round_of, model_text, source, tools_of, user
 from pipe_of_tests import compare
 
 #: Files that the agent of `mixed_conversation` reads again and again.
@@ -31,7 +31,7 @@ def mixed_conversation(format, rounds, seed):
             found = "".join(f'{{"file": {file}, "line": {line}, "text": "\u6298\u53e0 {at}"}}\n' for line in range(60))
             yield round_of(format, call, "search", {"words": f"value_{file}"}, found)
         if at % 25 == 0:
-            yield [said(format, f"That was step {at}."), user(format, "Go on, and keep the tests green.")]
+            yield [model_text(format, f"That was step {at}."), user(format, "Go on, and keep the tests green.")]
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -6,7 +6,7 @@ import json
 import pytest
 
 import foldline
-from agents_of_tests import FORMATS, conversation, request_body, round_of, said, source, user
+from agents_of_tests import FORMATS, conversation, request_body, round_of, model_text, source, user
 from foldline import strategies
 
 #: Strategies with options that change the conversation of `history_of`.
@@ -31,7 +31,7 @@ def history_of(format):
     for at in range(2):
         path = {"path": "src/a_path_that_is_long_enough_to_be_replaced_by_a_reference_to_the_first_call.rs"}
         messages += round_of(format, f"again{at}", "read_file", path, source(91, 40))
-    messages += [said(format, "I look. " + " " * 200 + "\n\n\n\n\nDone."), user(format, "Go on.")]
+    messages += [model_text(format, "I look. " + " " * 200 + "\n\n\n\n\nDone."), user(format, "Go on.")]
     messages += round_of(format, "open", "read_file", {"path": "src/open.rs"}, "lost")[:1]
     messages += [user(format, "Never mind.")]
     return messages + [message for at in range(50, 57) for message in round_of(format, f"c{at}", "ls", {"at": at}, "ok")]
