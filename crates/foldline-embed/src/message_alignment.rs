@@ -3,12 +3,15 @@
 //! A message that was not changed is the caller's; the changes of one that was shortened are written into its JSON, so
 //! that all other bytes stay; only a message that the caller does not have is written as a new one.
 
+use std::collections::{BTreeSet, HashMap};
+
 use foldline::conversation::{PartId, ToolResult};
 use foldline::engine::JsonMessage;
 use foldline::wire::{Format, MessageWriter, Request, RequestEdit};
 use foldline::{Message, Part};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::EmbedError;
 
@@ -101,30 +104,43 @@ fn joined_turn(request: &Request<'_>, first: &JsonMessage, second: &JsonMessage)
 
 /// Returns for each message the one from which it was made; none if it is new.
 fn find_origins(before: &[Message<'_>], after: &[Message<'_>]) -> Vec<Option<usize>> {
+    let mut unused: HashMap<u64, BTreeSet<usize>> = HashMap::new();
+    for (index, message) in before.iter().enumerate() {
+        unused.entry(content_hash(message)).or_default().insert(index);
+    }
     let mut is_free = vec![true; before.len()];
     let mut origins: Vec<Option<usize>> = vec![None; after.len()];
     let mut cursor = 0;
     for (message, origin) in after.iter().zip(&mut origins) {
-        // Repairs move results, so the rest of the list follows.
-        *origin = (cursor..before.len()).chain(0..cursor).find(|&at| is_free[at] && before[at] == *message);
-        if let Some(at) = *origin {
-            is_free[at] = false;
-            cursor = at + 1;
-        }
+        let Some(equal) = unused.get_mut(&content_hash(message)) else { continue };
+        // Repairs move results, so an earlier one is the second choice.
+        let Some(index) = equal.range(cursor..).next().or(equal.first()).copied() else { continue };
+        equal.remove(&index);
+        is_free[index] = false;
+        *origin = Some(index);
+        cursor = index + 1;
     }
+    let mut ends = vec![before.len(); after.len()];
+    for at in (1..after.len()).rev() {
+        ends[at - 1] = origins[at].unwrap_or(ends[at]);
+    }
+    let mut start = 0;
     for at in 0..after.len() {
-        if origins[at].is_some() || is_marker_message(&after[at]) {
-            continue;
+        if origins[at].is_none() && !is_marker_message(&after[at]) {
+            let is_origin = |index: &usize| is_free[*index] && part_edits(&before[*index], &after[at]).is_some();
+            origins[at] = (start..ends[at]).find(is_origin);
         }
-        let start = origins[..at].iter().rev().flatten().next().map_or(0, |last| last + 1);
-        let end = origins[at..].iter().flatten().next().map_or(before.len(), |next| *next);
-        let is_origin = |index: &usize| is_free[*index] && part_edits(&before[*index], &after[at]).is_some();
-        if let Some(index) = (start..end).find(is_origin) {
+        if let Some(index) = origins[at] {
             is_free[index] = false;
-            origins[at] = Some(index);
+            start = index + 1;
         }
     }
     origins
+}
+
+/// Returns a hash of everything that a message has.
+fn content_hash(message: &Message<'_>) -> u64 {
+    xxh3_64(&serde_json::to_vec(message).unwrap_or_default())
 }
 
 /// Returns true if a message is nothing but a marker for dropped messages.
