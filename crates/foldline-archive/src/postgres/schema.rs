@@ -293,7 +293,10 @@ async fn create_schema(client: &Object) -> Result<(), Error> {
 
 /// Returns the schema version of the database, 0 if it has none, or an error if it is too new.
 async fn read_version(client: &Object, location: &str) -> Result<i64, Error> {
-    if client.query_one("SELECT to_regclass('foldline.migration') IS NULL", &[]).await?.get(0) {
+    // Not by `to_regclass`: it may use what the session has in memory, from before another process created the table.
+    let find = "SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         WHERE n.nspname = 'foldline' AND c.relname = 'migration'";
+    if client.query_opt(find, &[]).await?.is_none() {
         return Ok(0);
     }
     let row = client.query_one("SELECT coalesce(max(version), 0) FROM foldline.migration", &[]).await?;

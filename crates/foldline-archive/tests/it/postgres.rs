@@ -59,6 +59,30 @@ fn row_level_security_isolates_tenants_alone() {
     let handle = Handle::for_content(b"the secret recipe");
     assert_eq!(theirs.unfold(handle.as_str()).unwrap_err().kind(), &ErrorKind::NotFound);
     assert_eq!(theirs.search("secret recipe", 0, 9).unwrap().total, 0);
+/// A start that waited for the migration of another one did not see its tables, and created them again.
+#[test]
+fn waiting_start_sees_the_tables_of_another() {
+    let database = database!();
+    // The tables of a newer version, created while the other start waits for the lock of the migrations.
+    let migration = "BEGIN; SELECT pg_advisory_xact_lock(x'666f6c646c696e65'::bigint);
+         CREATE SCHEMA foldline;
+         CREATE TABLE foldline.migration (version bigint PRIMARY KEY, applied_at bigint NOT NULL, what text NOT NULL);
+         INSERT INTO foldline.migration VALUES (1000, 0, 'of another start');
+         DO $$ BEGIN
+             WHILE NOT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+             LOOP PERFORM pg_sleep(0.02); END LOOP;
+         END $$; COMMIT";
+    let is_locked = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    std::thread::scope(|scope| {
+        scope.spawn(|| database.query(migration));
+        wait_for("the other start has the lock", || !database.query(is_locked).is_empty());
+        let error = database.open_with(Default::default()).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TooNew { found: 1000, .. }), "{error}");
+    });
+}
+
     assert!(theirs.facts().unwrap().is_empty() && theirs.events(0, 9).unwrap().is_empty());
     assert_eq!(theirs.stats().unwrap().available, 1);
     assert_eq!(theirs.sessions(9).unwrap().len(), 1);
