@@ -1,7 +1,8 @@
 //! The journal of one tenant and its summary.
 //!
 //! With an archive, records are appended to the journal without waiting, and the summary reads the journal's tail when
-//! somebody looks: it includes what other processes wrote. Without one, records are added to the summary directly.
+//! somebody looks: it includes what other processes wrote. Without one, records are added to the summary directly, and
+//! the newest ones are kept: a log that gets its archive later, after an outage, appends them to the journal.
 //!
 //! A look does at most a page of reading. What is longer is read by a thread, page by page, and a look that does not want
 //! to wait for it gets what was read before, together with how far the reading is; never a part as if it were the whole.
@@ -9,7 +10,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,7 +33,7 @@ const FIRST_READ_WAIT: Duration = Duration::from_millis(500);
 const READ_AGAIN_WAIT: Duration = Duration::from_millis(50);
 /// Records of this process after which the summary is brought up to date without a look.
 const FOLLOW_INTERVAL: u64 = 4_096;
-/// Records that wait for the summary of a log without an archive.
+/// Records that a log without an archive keeps.
 const MAX_PENDING_RECORDS: usize = 1_024;
 /// Sessions whose last request is remembered for the next one, and handles of each.
 const MAX_LIVE_SESSIONS: usize = 2_048;
@@ -42,7 +45,7 @@ const MAX_TENANTS: usize = 1_024;
 
 /// The journal of one tenant and its summary.
 pub struct ActivityLog {
-    archive: Option<TenantArchive>,
+    archive: OnceLock<TenantArchive>,
     /// Random id of this process.
     writer: u64,
     /// What was read of the journal; none before it was read once.
@@ -56,11 +59,19 @@ pub struct ActivityLog {
     /// Held by the look that reads the journal, so that others wait without a thread.
     look: tokio::sync::Mutex<()>,
     live: Mutex<HashMap<String, LiveSession>>,
-    /// Records that are not in the summary yet, without an archive.
-    pending: Mutex<Vec<RequestActivity>>,
+    /// Records that are not in the journal, without an archive.
+    pending: Mutex<PendingRecords>,
     appended: AtomicU64,
     /// Records as JSON, for those who watch.
     feed: broadcast::Sender<Arc<str>>,
+}
+
+/// The newest records of a log without an archive.
+#[derive(Default)]
+struct PendingRecords {
+    records: Vec<RequestActivity>,
+    /// Number of the first ones, which are in the summary.
+    added: usize,
 }
 
 /// How far the journal was read, by the ids of its events.
@@ -140,7 +151,7 @@ impl ActivityLog {
         let writer = u64::from_le_bytes(*writer.as_bytes().first_chunk().unwrap_or(&[0; 8])) >> 11;
         Self {
             current: RwLock::new(archive.is_none().then(JournalTail::default)),
-            archive,
+            archive: archive.map(OnceLock::from).unwrap_or_default(),
             writer,
             reader: Mutex::default(),
             progress: watch::Sender::new(None),
@@ -163,32 +174,59 @@ impl ActivityLog {
         let mut record = RequestActivity { writer: self.writer, ..record };
         record.shorten();
         let event: Option<Arc<str>> = (self.feed.receiver_count() > 0).then(|| record.to_json().to_string().into());
-        match (&self.archive, serde_json::to_vec(&record)) {
-            (Some(archive), Ok(payload)) => {
-                // The journal is informational; nothing depends on it.
-                let _ = archive.in_session(record.session).append_event(EVENT_KIND, &payload);
-                if self.appended.fetch_add(1, Ordering::AcqRel) % FOLLOW_INTERVAL == FOLLOW_INTERVAL - 1 {
-                    self.follow();
-                }
-            }
-            _ => {
-                let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-                pending.push(record);
-                // Waits for looks only if many records were made during one.
-                if pending.len() >= MAX_PENDING_RECORDS {
-                    self.add_pending(&mut pending);
-                }
-            }
+        match self.archive.get() {
+            Some(archive) => self.append(archive, &record),
+            None => self.keep(record),
         }
         if let Some(event) = event {
             let _ = self.feed.send(event);
         }
     }
 
-    fn add_pending(&self, pending: &mut Vec<RequestActivity>) {
+    /// Appends a record to the journal, which is informational: nothing depends on it.
+    fn append(self: &Arc<Self>, archive: &TenantArchive, record: &RequestActivity) {
+        let Ok(payload) = serde_json::to_vec(record) else { return };
+        let _ = archive.in_session(&record.session).append_event(EVENT_KIND, &payload);
+        if self.appended.fetch_add(1, Ordering::AcqRel) % FOLLOW_INTERVAL == FOLLOW_INTERVAL - 1 {
+            self.follow();
+        }
+    }
+
+    /// Keeps a record, unless the log got its archive meanwhile.
+    fn keep(self: &Arc<Self>, record: RequestActivity) {
+        let mut pending = self.lock_pending();
+        if let Some(archive) = self.archive.get() {
+            return self.append(archive, &record);
+        }
+        pending.records.push(record);
+        // Waits for looks only if many records were made during one.
+        if pending.records.len() >= MAX_PENDING_RECORDS {
+            self.add_pending(&mut pending);
+            pending.records.drain(..MAX_PENDING_RECORDS / 2);
+            pending.added = pending.records.len();
+        }
+    }
+
+    /// Adds records to the summary of a log without an archive.
+    fn add_pending(&self, pending: &mut PendingRecords) {
+        if self.archive.get().is_some() {
+            return;
+        }
         let mut current = self.write_current();
         let tail = current.get_or_insert_default();
-        pending.drain(..).for_each(|record| tail.summary.add(record));
+        pending.records[pending.added..].iter().for_each(|record| tail.summary.add(record.clone()));
+        pending.added = pending.records.len();
+    }
+
+    /// Gives an archive to a log that has none, and appends what was recorded without it.
+    fn attach(self: &Arc<Self>, archive: &TenantArchive) {
+        let mut pending = self.lock_pending();
+        if self.archive.set(archive.clone()).is_err() {
+            return;
+        }
+        // The journal has all of it, and what other processes recorded.
+        *self.write_current() = None;
+        std::mem::take(&mut *pending).records.iter().for_each(|record| self.append(archive, record));
     }
 
     /// Returns the last request of a session and replaces it by what `update` makes of it.
@@ -220,12 +258,12 @@ impl ActivityLog {
     ///
     /// If the journal cannot be read.
     pub fn read<T>(&self, show: impl FnOnce(&ActivitySummary) -> T) -> Result<T, Error> {
-        match &self.archive {
+        match self.archive.get() {
             Some(archive) => {
                 let mut reader = self.lock_reader();
                 while !self.advance(archive, &mut reader)? {}
             }
-            None => self.add_pending(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => self.add_pending(&mut self.lock_pending()),
         }
         match &*self.read_current() {
             Some(tail) => Ok(show(&tail.summary)),
@@ -279,7 +317,7 @@ impl ActivityLog {
 
     /// Starts a thread that reads the journal to its end and stores a checkpoint, unless there is one.
     pub(crate) fn follow(self: &Arc<Self>) {
-        if self.archive.is_none() || self.is_following.swap(true, Ordering::AcqRel) {
+        if self.archive.get().is_none() || self.is_following.swap(true, Ordering::AcqRel) {
             return;
         }
         if self.read_current().is_none() {
@@ -291,7 +329,7 @@ impl ActivityLog {
     }
 
     fn follow_to_end(&self) {
-        let Some(archive) = &self.archive else { return };
+        let Some(archive) = self.archive.get() else { return };
         let mut reader = self.lock_reader();
         loop {
             match self.advance(archive, &mut reader) {
@@ -314,8 +352,8 @@ impl ActivityLog {
 
     /// Reads a page, unless the journal was read a moment ago or is being read. Returns true if it was read to its end.
     fn advance_once(&self) -> Result<bool, Error> {
-        let Some(archive) = &self.archive else {
-            self.add_pending(&mut self.pending.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(archive) = self.archive.get() else {
+            self.add_pending(&mut self.lock_pending());
             return Ok(true);
         };
         let mut reader = match self.reader.try_lock() {
@@ -384,6 +422,10 @@ impl ActivityLog {
         Ok(())
     }
 
+    fn lock_pending(&self) -> MutexGuard<'_, PendingRecords> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock_reader(&self) -> MutexGuard<'_, JournalReader> {
         self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -415,7 +457,7 @@ pub struct ActivityLogs {
 }
 
 impl ActivityLogs {
-    /// Returns the log of a tenant.
+    /// Returns the log of a tenant. A tenant that was first seen in an outage had no archive, and gets it here.
     pub(crate) fn get(&self, tenant: u128, archive: Option<&TenantArchive>) -> Arc<ActivityLog> {
         let mut logs = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
         if !logs.contains_key(&tenant) && logs.len() >= MAX_TENANTS {
@@ -423,7 +465,12 @@ impl ActivityLogs {
             let idle = logs.iter().find(|(_, log)| Arc::strong_count(log) == 1).map(|(key, _)| *key);
             idle.map(|key| logs.remove(&key));
         }
-        logs.entry(tenant).or_insert_with(|| Arc::new(ActivityLog::new(archive.cloned()))).clone()
+        let log = logs.entry(tenant).or_insert_with(|| Arc::new(ActivityLog::new(archive.cloned()))).clone();
+        drop(logs);
+        if let Some(archive) = archive.filter(|_| log.archive.get().is_none()) {
+            log.attach(archive);
+        }
+        log
     }
 }
 
@@ -555,6 +602,40 @@ mod tests {
         }
         assert_eq!(session.handles.len(), MAX_LIVE_HANDLES);
         assert!(session.handles.contains("000000000000"), "those that came first stay");
+    }
+
+    /// The records of a tenant that was first seen in an outage did not reach the journal.
+    #[test]
+    fn log_gets_its_archive_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        let logs = ActivityLogs::default();
+        let early = logs.get(1, None);
+        let mut feed = early.subscribe();
+        early.record(record("a"));
+        assert_eq!(early.read(requests).unwrap(), 1);
+        early.record(record("a"));
+        logs.get(1, Some(&tenant)).record(record("b"));
+        // A request of the outage may end after it.
+        early.record(record("c"));
+        assert_eq!(logs.get(1, None).read(requests).unwrap(), 4, "known from now on");
+        let other = ActivityLog::new(Some(tenant.clone()));
+        assert_eq!(other.read(requests).unwrap(), 4);
+        assert_eq!(other.read(|summary| summary.session("a").unwrap().totals.requests).unwrap(), 2);
+        assert_eq!(std::iter::from_fn(|| feed.try_recv().ok()).count(), 4, "who watches misses nothing");
+    }
+
+    #[test]
+    fn log_without_an_archive_keeps_a_bounded_number_of_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(folder.path().join("archive.db")).unwrap();
+        let tenant = archive.tenant(&Namespace::local());
+        let logs = ActivityLogs::default();
+        (0..3 * MAX_PENDING_RECORDS).for_each(|_| logs.get(1, None).record(record("a")));
+        assert_eq!(logs.get(1, None).read(requests).unwrap(), 3 * MAX_PENDING_RECORDS as u64);
+        let kept = logs.get(1, Some(&tenant)).read(requests).unwrap() as usize;
+        assert!((MAX_PENDING_RECORDS / 2..=MAX_PENDING_RECORDS).contains(&kept), "{kept}");
     }
 
     #[test]
