@@ -22,6 +22,7 @@ use crate::postgres::outage::{CallTime, OutageGuard};
 use crate::postgres::pipeline::{BoundStatement, run_pipeline};
 use crate::postgres::rows::{ObjectName, TenantKey};
 use crate::postgres::schema::{self, ArchiveNames};
+use crate::postgres::unreadable_packs::UnreadablePacks;
 use crate::postgres::wait::wait_until;
 use crate::store::ArchiveScope;
 
@@ -106,6 +107,7 @@ pub(crate) struct Database {
     /// Moves the bytes of all connections; `None` only while it is dropped.
     runtime: Option<Runtime>,
     history: Arc<DatabaseHistory>,
+    unreadable_packs: UnreadablePacks,
     outage: OutageGuard,
     /// The names of the archive, once its schema was checked.
     names: Mutex<Option<ArchiveNames>>,
@@ -141,6 +143,7 @@ impl Database {
             pool,
             runtime: Some(runtime),
             history,
+            unreadable_packs: UnreadablePacks::default(),
             outage: OutageGuard::default(),
             names: Mutex::new(None),
             round_trips: AtomicU64::new(0),
@@ -164,6 +167,11 @@ impl Database {
     /// Returns the store of large packs, if there is one.
     pub(crate) fn objects(&self) -> Option<&PackObjects> {
         self.objects.as_ref()
+    }
+
+    /// Returns the packs that could not be read a moment ago.
+    pub(crate) fn unreadable_packs(&self) -> &UnreadablePacks {
+        &self.unreadable_packs
     }
 
     /// Returns how many times the database was replaced by another version of itself.

@@ -1,7 +1,7 @@
 //! The search index: hashed words of each original, written by a thread of each replica.
 //!
 //! Storing an original queues its pack. Replicas share the queue without waiting for each other; a search first indexes
-//! what its tenant has in the queue.
+//! what its tenant has in the queue. A pack that cannot be read stays in the queue, and is skipped for a minute.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::error::{Error, ErrorKind};
 use crate::originals::reader::OriginalReader;
 use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
+use crate::postgres::objects::PackObjects;
 use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{ORIGINAL_COLUMNS, ORIGINAL_TABLES, TenantKey, read_original};
 use crate::search::document::document_terms;
@@ -92,7 +93,8 @@ pub(crate) fn term_key(tenant: TenantKey) -> [u8; 32] {
 }
 
 /// Indexes some of the queued packs, of one tenant or of all; returns false if there were none. Packs that another
-/// replica is indexing are waited for only if a tenant is given, and then only as long as a search can wait.
+/// replica is indexing are waited for only if a tenant is given, and then only as long as a search can wait. An object that
+/// cannot be read while the object store answers ends the batch, and the next one skips its pack.
 pub(crate) fn index_batch(database: &Database, tenant: Option<TenantKey>) -> Result<bool, Error> {
     let scope = tenant.map_or(RowScope::Everything, RowScope::Tenant);
     let (condition, locking, limit) = match tenant {
@@ -101,31 +103,42 @@ pub(crate) fn index_batch(database: &Database, tenant: Option<TenantKey>) -> Res
     };
     let take = format!(
         "DELETE FROM foldline.unindexed AS u USING (
-             SELECT q.tenant, q.pack FROM foldline.unindexed AS q WHERE q.{condition} ORDER BY q.tenant, q.pack LIMIT $2
+             SELECT q.tenant, q.pack FROM foldline.unindexed AS q WHERE q.{condition} AND q.pack <> ALL($3) ORDER BY q.tenant, q.pack LIMIT $2
              FOR UPDATE {locking}) AS g
          WHERE u.tenant = g.tenant AND u.pack = g.pack RETURNING u.tenant, u.pack"
     )
     .replace("q.$1", "$1");
-    database.transact(scope, limit, |steps| {
-        let taken = steps.query(&take, &[&tenant, &BATCH_PACKS])?;
+    let (skipped, was_paused) =
+        (database.unreadable_packs().current(), database.objects().is_none_or(PackObjects::is_paused));
+    let mut failed = None;
+    let indexed = database.transact(scope, limit, |steps| {
+        let taken = steps.query(&take, &[&tenant, &BATCH_PACKS, &skipped])?;
         let mut by_tenant: BTreeMap<[u8; 16], (TenantKey, Vec<i64>)> = BTreeMap::new();
         for row in &taken {
             let tenant: TenantKey = row.try_get(0)?;
             by_tenant.entry(*tenant.as_bytes()).or_insert((tenant, Vec::new())).1.push(row.try_get(1)?);
         }
         for (tenant, packs) in by_tenant.values() {
-            index_packs(database, steps, *tenant, packs)?;
+            index_packs(database, steps, *tenant, packs, &mut failed)?;
         }
         Ok(!taken.is_empty())
-    })
+    });
+    if let (Err(_), Some(pack), Some(objects), false) = (&indexed, failed, database.objects(), was_paused)
+        && database.outage().is_none()
+        && objects.answers(&database.object_folder()?)
+    {
+        database.unreadable_packs().add(pack);
+    }
+    indexed
 }
 
-/// Adds the originals of packs to the index.
+/// Adds the originals of packs to the index. `failed` is set to a pack that cannot be read.
 fn index_packs(
     database: &Database,
     steps: &TransactionSteps<'_>,
     tenant: TenantKey,
     packs: &[i64],
+    failed: &mut Option<i64>,
 ) -> Result<(), Error> {
     let select = format!(
         "SELECT {ORIGINAL_COLUMNS} FROM {ORIGINAL_TABLES}
@@ -136,7 +149,8 @@ fn index_packs(
     let (mut last, mut reader) = (None, OriginalReader::new(database.cipher()));
     for row in steps.query(&select, &[&tenant, &packs])? {
         let located = read_original(&row)?;
-        let (id, pack) = (located.row.id, read_pack(steps, tenant, located.pack, &mut last)?);
+        let id = located.row.id;
+        let pack = read_pack(steps, tenant, located.pack, &mut last).inspect_err(|_| *failed = located.pack)?;
         // An unreadable original is not indexed; unfolding it reports the reason.
         let Ok(unfolded) = reader.open(&located.namespace, located.row, pack) else { continue };
         let (distinct, count) = document_terms(&unfolded);

@@ -7,10 +7,11 @@
 //! | `schema`, `rows`, `packs` | tables, row-level security, migrations, and reading rows and packs |
 //! | `database`, `connection`, `outage`, `pipeline`, `wait`, `error` | connections, transactions in one round trip, limits on waiting |
 //! | `pack_objects`, `objects`, `object_client` | packs in an object store (cargo feature `objects`) |
-//! | `indexer`, `repack` | background work: indexing; moving originals between packs |
+//! | `indexer`, `unreadable_packs`, `repack` | background work: indexing; moving originals between packs |
 //!
 //! Every table has the tenant as the first column of its key, and every statement names it. Row-level security is a
-//! second wall: a transaction sees only the rows of the tenant that it was begun for.
+//! second wall: a transaction sees only the rows of the tenant that it was begun for, except in the search index, whose
+//! rows it cannot change.
 //!
 //! Large packs may be objects of an object store: the row of a pack has its bytes, or the name of the object.
 //!
@@ -45,6 +46,7 @@ mod search;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod unreadable_packs;
 mod wait;
 
 pub(crate) use database::DatabaseOptions;

@@ -83,6 +83,18 @@ impl PackObjects {
         self.outage.current()
     }
 
+    /// Returns true if calls fail at once, because one failed a moment ago.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.outage.check().is_err()
+    }
+
+    /// Returns true if the store answers and has objects of this archive, also a moment after a failure.
+    pub(crate) fn answers(&self, folder: &[u8]) -> bool {
+        let (store, path) = (self.store.clone(), self.mark_path(folder));
+        let request = self.runtime.spawn(async move { store.head(&path).await });
+        matches!(wait_until(request, Instant::now() + MIN_PATIENCE), Some(Ok(Ok(_))))
+    }
+
     /// Writes objects, durably, and returns their names.
     pub(crate) fn put(
         &self,

@@ -396,6 +396,30 @@ fn search_reads_only_what_it_ranks() {
     assert_eq!(error.kind(), &ErrorKind::Unavailable, "{error}");
 }
 
+/// A pack whose object could not be read kept all later ones from being indexed.
+#[cfg(unix)]
+#[test]
+fn unreadable_pack_does_not_hold_up_the_index() {
+    let fixture = ObjectFixture::new(database!());
+    // An archive that is closed at once has indexed nothing.
+    tenant(&fixture.open(), "ours").store(&[original(b"first text")]).unwrap();
+    let path = fixture.packs().remove(0);
+    let content = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    // Opening it is an error that is not its absence.
+    std::os::unix::fs::symlink(&path, &path).unwrap();
+    let archive = fixture.open();
+    let ours = tenant(&archive, "ours");
+    ours.store(&[original(b"second text")]).unwrap();
+    wait_for("the second original is indexed", || ours.search("second", 0, 9).unwrap().total == 1);
+    assert_eq!(unfold_error(&archive, b"first text").kind(), &ErrorKind::Unavailable);
+    let queued = "SET foldline.tenant = '*'; SELECT count(*) FROM foldline.unindexed";
+    assert_eq!(fixture.database.query(queued), [["1"]], "it is indexed later");
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, content).unwrap();
+    assert_eq!(tenant(&fixture.open(), "ours").search("first", 0, 9).unwrap().total, 1);
+}
+
 /// A failure of the object store ended `prune` before it enforced the limit on the size.
 #[test]
 fn size_limit_holds_without_the_object_store() {
