@@ -28,10 +28,17 @@ impl TenantArchive {
     ///
     /// If the archive cannot be written, or is a file.
     pub fn set_hold(&self, session: Option<&str>, reason: &str) -> Result<(), Error> {
-        self.audit(AuditAction::Hold, |entry| AuditEntry { session, reason: Some(reason), ..entry })?;
-        let session = session.map(|name| self.cipher().session_name(name)).transpose()?;
-        let hold = HoldRow { session, reason: reason.to_owned(), at: clock::now_millis() };
-        self.store_rows().set_hold(self.namespace(), hold)
+        let (session, reason) = (session.map(str::to_owned), reason.to_owned());
+        self.insert_hold(LegalHold { session, reason, at: clock::now_millis() })
+    }
+
+    /// Sets a hold with its time.
+    pub(crate) fn insert_hold(&self, hold: LegalHold) -> Result<(), Error> {
+        let LegalHold { session, reason, at } = hold;
+        let (name, because) = (session.as_deref(), Some(reason.as_str()));
+        self.audit(AuditAction::Hold, |entry| AuditEntry { session: name, reason: because, ..entry })?;
+        let session = name.map(|name| self.cipher().session_name(name)).transpose()?;
+        self.store_rows().set_hold(self.namespace(), HoldRow { session, reason, at })
     }
 
     /// Releases the hold of a session, or that of the namespace; returns false if there is none.

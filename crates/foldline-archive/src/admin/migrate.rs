@@ -1,8 +1,8 @@
 //! Migration: copies an archive into another one, such as a file into PostgreSQL.
 //!
 //! Every original is hashed when it is read and read back from the target when it was written. What the target already
-//! has is not written again, so a migration that was interrupted is continued by running it again. The journal, which
-//! only informs people, is not copied.
+//! has is not written again, so a migration that was interrupted is continued by running it again. Legal holds are copied
+//! before what they hold. The journal, which only informs people, is not copied.
 
 use std::ops::ControlFlow;
 
@@ -33,6 +33,8 @@ pub struct MigrateReport {
     pub existing: u64,
     /// Facts that were copied.
     pub facts: u64,
+    /// Legal holds that were copied.
+    pub holds: u64,
     /// Originals that are damaged in the source, which were not copied.
     pub damaged: u64,
     /// Originals that the target refused, or did not return as they are.
@@ -40,8 +42,8 @@ pub struct MigrateReport {
 }
 
 impl Archive {
-    /// Copies all originals and facts of all namespaces into another archive, which gets the identity of this one, so
-    /// that credentials keep their namespaces.
+    /// Copies all legal holds, originals and facts of all namespaces into another archive, which gets the identity of this
+    /// one, so that credentials keep their namespaces.
     ///
     /// # Errors
     ///
@@ -54,6 +56,7 @@ impl Archive {
         let mut report = MigrateReport::default();
         for namespace in self.store_rows().namespaces()? {
             let (from, to) = (self.tenant(&namespace), target.tenant(&namespace));
+            report.holds += copy_holds(&from, &to)?;
             let mut after = 0;
             while let Some(batch) = OriginalBatch::read(&from, &mut after, &mut report)? {
                 batch.copy(&to, &mut report)?;
@@ -67,6 +70,17 @@ impl Archive {
         }
         Ok(report)
     }
+}
+
+/// Sets the holds that the target does not have, and returns their number.
+fn copy_holds(from: &TenantArchive, to: &TenantArchive) -> Result<u64, Error> {
+    let known = to.holds()?;
+    let mut copied = 0;
+    for hold in from.holds()?.into_iter().filter(|hold| !known.contains(hold)) {
+        to.insert_hold(hold)?;
+        copied += 1;
+    }
+    Ok(copied)
 }
 
 /// Originals that are copied together.

@@ -234,6 +234,27 @@ fn absent_database_fails_in_time() {
     let archive = Archive::open("postgres://unknown@127.0.0.1:1/none").unwrap();
     let begin = std::time::Instant::now();
     for _ in 0..20 {
+
+/// Held data could be deleted after a migration.
+#[test]
+fn holds_are_migrated() {
+    let (source, target) = (database!(), database!());
+    let (from, to) = (source.open(), target.open());
+    let (ours, theirs) = (tenant(&from, "ours"), tenant(&from, "theirs"));
+    ours.store(&[original(b"held text")]).unwrap();
+    theirs.store(&[original(b"their text")]).unwrap();
+    ours.set_hold(Some("s"), "case 7").unwrap();
+    theirs.set_hold(None, "case 8").unwrap();
+    // A hold may come before the data.
+    tenant(&from, "later").set_hold(None, "case 9").unwrap();
+    assert_eq!(from.migrate_to(&to, |_| ()).unwrap().holds, 3);
+    for name in ["ours", "theirs", "later"] {
+        assert_eq!(tenant(&to, name).holds().unwrap(), tenant(&from, name).holds().unwrap());
+        assert_eq!(tenant(&to, name).delete_everything().unwrap_err().kind(), &ErrorKind::Held);
+    }
+    assert_eq!(tenant(&to, "ours").delete_session("s").unwrap_err().kind(), &ErrorKind::Held);
+    assert_eq!(from.migrate_to(&to, |_| ()).unwrap().holds, 0, "a second run copies what is new");
+}
         let error = tenant(&archive, "ours").store_durably(&[original(b"text")]).unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::Unavailable, "{error}");
     }

@@ -358,8 +358,8 @@ impl ImportTask {
 /// Copy all namespaces of an archive into an archive in PostgreSQL
 ///
 /// The target must be empty, or the copy of an earlier run: what it has already is not written again, so an interrupted
-/// migration is continued by running it again. Every original is read back from the target. Requests and events, which
-/// only inform people, are not copied. Both archives have the same key. Exit code 1 if an original could not be copied.
+/// migration is continued by running it again. Legal holds are copied first, and every original is read back from the
+/// target. Requests and events, which only inform people, are not copied. Both archives have the same key. Exit code 1 if an original could not be copied.
 #[derive(Args)]
 struct MigrateTask {
     /// The archive to copy: the path of a file, or a URL.
@@ -398,6 +398,9 @@ impl MigrateTask {
             target.location(),
             format_number(migrated.existing)
         ))?;
+        if migrated.holds > 0 {
+            print_stdout(&format!("copied {} legal holds\n", format_number(migrated.holds)))?;
+        }
         let is_complete = migrated.failed.is_empty() && migrated.damaged == 0;
         Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
