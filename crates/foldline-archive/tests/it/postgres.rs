@@ -25,6 +25,7 @@ mod conformance {
     foldline_archive::store_conformance!(database!());
 }
 
+mod audit;
 #[cfg(feature = "objects")]
 mod objects;
 
