@@ -18,7 +18,7 @@ use crate::originals::reader::OriginalReader;
 use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
 use crate::postgres::objects::PackObjects;
 use crate::postgres::packs::read_pack;
-use crate::postgres::rows::{ORIGINAL_COLUMNS, ORIGINAL_TABLES, TenantKey, read_original};
+use crate::postgres::rows::{ORIGINAL_COLUMNS, TenantKey, read_original};
 use crate::search::document::document_terms;
 
 /// Packs of one transaction.
@@ -141,7 +141,7 @@ fn index_packs(
     failed: &mut Option<i64>,
 ) -> Result<(), Error> {
     let select = format!(
-        "SELECT {ORIGINAL_COLUMNS} FROM {ORIGINAL_TABLES}
+        "SELECT {ORIGINAL_COLUMNS} FROM foldline.original AS o
          WHERE o.tenant = $1 AND o.pack = ANY($2) AND o.state = 0 ORDER BY o.pack, o.start"
     );
     let key = term_key(tenant);

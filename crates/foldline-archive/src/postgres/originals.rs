@@ -15,8 +15,8 @@ use crate::postgres::database::{Database, Parameters, RowScope, WaitLimit};
 use crate::postgres::pack_objects::PackPlace;
 use crate::postgres::packs::read_pack;
 use crate::postgres::rows::{
-    ENSURE_NAMESPACE, ENSURE_SESSIONS, ORIGINAL_COLUMNS, ORIGINAL_TABLES, ObjectName, SessionColumns, TenantKey,
-    read_original, to_sql_int, to_sql_text,
+    ENSURE_NAMESPACE, ENSURE_SESSIONS, ORIGINAL_COLUMNS, ObjectName, SessionColumns, TenantKey, read_original,
+    to_sql_int, to_sql_text,
 };
 use crate::postgres::store::PostgresStore;
 use crate::store::{
@@ -184,7 +184,7 @@ impl PostgresStore {
         visit: &mut OriginalVisitor<'_>,
     ) -> Result<ControlFlow<()>, Error> {
         let sql = format!(
-            "SELECT {ORIGINAL_COLUMNS}, p.length, p.content, p.object FROM {ORIGINAL_TABLES}
+            "SELECT {ORIGINAL_COLUMNS}, p.length, p.content, p.object FROM foldline.original AS o
              LEFT JOIN LATERAL ({SELECT_PACK}) AS p ON true WHERE {condition}"
         );
         let limit = WaitLimit::for_lookups();
@@ -245,7 +245,7 @@ impl PostgresStore {
             ArchiveScope::Everything => "$1::uuid IS NULL",
         };
         let sql = format!(
-            "SELECT {ORIGINAL_COLUMNS} FROM {ORIGINAL_TABLES}
+            "SELECT {ORIGINAL_COLUMNS} FROM foldline.original AS o
              WHERE {condition} AND o.id > $2 AND o.state <> 1 ORDER BY o.id LIMIT $3"
         );
         self.database().transact(scope.into(), WaitLimit::Maintenance, |steps| {

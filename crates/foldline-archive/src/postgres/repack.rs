@@ -10,9 +10,7 @@ use crate::originals::reader::{LastPack, open_original};
 use crate::postgres::database::{Database, RowScope, TransactionSteps, WaitLimit};
 use crate::postgres::pack_objects::PackPlace;
 use crate::postgres::packs::read_pack;
-use crate::postgres::rows::{
-    LocatedOriginal, ORIGINAL_COLUMNS, ORIGINAL_TABLES, ObjectName, TenantKey, read_original, to_sql_int,
-};
+use crate::postgres::rows::{LocatedOriginal, ORIGINAL_COLUMNS, ObjectName, TenantKey, read_original, to_sql_int};
 
 /// Packs with fewer bytes, before compression, are merged.
 const SMALL_PACK_BYTES: i64 = 32 * 1024;
@@ -27,14 +25,14 @@ pub(crate) fn repack_all(database: &Database, scope: RowScope) -> Result<(), Err
         RowScope::Tenant(_) => "o.tenant = $1",
     };
     let sql = format!(
-        "SELECT n.name, p.id, 2 * sum(o.description_len + o.length) < p.length
+        "SELECT (SELECT n.name FROM foldline.namespace AS n WHERE n.tenant = p.tenant), p.id,
+             2 * sum(o.description_len + o.length) < p.length
          FROM foldline.pack AS p
          JOIN foldline.original AS o ON o.tenant = p.tenant AND o.pack = p.id
-         JOIN foldline.namespace AS n ON n.tenant = p.tenant
          WHERE {condition}
-         GROUP BY n.name, p.id, p.length
+         GROUP BY p.tenant, p.id, p.length
          HAVING 2 * sum(o.description_len + o.length) < p.length OR p.length < $2
-         ORDER BY n.name, p.id"
+         ORDER BY p.tenant, p.id"
     );
     let tenant = match scope {
         RowScope::Everything => None,
@@ -69,7 +67,7 @@ pub(crate) fn repack(
 ) -> Result<(), Error> {
     let (tenant, cipher) = (TenantKey::new(namespace), database.cipher().for_namespace(namespace));
     let select = format!(
-        "SELECT {ORIGINAL_COLUMNS} FROM {ORIGINAL_TABLES}
+        "SELECT {ORIGINAL_COLUMNS} FROM foldline.original AS o
          WHERE o.tenant = $1 AND o.pack = ANY($2) ORDER BY o.pack, o.start FOR UPDATE OF o"
     );
     let rows = steps.query(&select, &[&tenant, &packs])?;

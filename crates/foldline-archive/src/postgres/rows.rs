@@ -85,16 +85,12 @@ pub(crate) struct ObjectName {
     pub(crate) name: String,
 }
 
-/// Columns of an original, for [`read_original`]. The session is a subquery: a join would be planned as a scan of all
-/// sessions of the tenant, because row-level security makes the server expect few.
+/// Columns of an original `o`, for [`read_original`]. The session and the namespace are subqueries: a join would be planned
+/// as a scan of all of them, because row-level security makes the server expect few.
 pub(crate) const ORIGINAL_COLUMNS: &str = "o.id, o.handle, o.sealed_handle, o.hash, o.state, o.pack, o.start, \
      o.description_len, o.length, o.tokens, o.message, o.session, \
      (SELECT s.sealed_name FROM foldline.session AS s WHERE s.tenant = o.tenant AND s.name = o.session), o.kept_at, o.carried_at, \
-     o.expired_at, n.name, o.tenant";
-
-/// Tables of [`ORIGINAL_COLUMNS`].
-pub(crate) const ORIGINAL_TABLES: &str = "foldline.original AS o \
-     JOIN foldline.namespace AS n ON n.tenant = o.tenant";
+     o.expired_at, (SELECT n.name FROM foldline.namespace AS n WHERE n.tenant = o.tenant), o.tenant";
 
 /// An original, its namespace and the id of its pack.
 #[derive(Debug)]

@@ -211,11 +211,46 @@ const MIGRATIONS: &[(&str, &str)] = &[
         ELSE decode(replace(gen_random_uuid()::text, '-', ''), 'hex') END;
     ",
     ),
+    (
+        "row-level security of namespaces and the search index",
+        "
+    DO $$ DECLARE name text; BEGIN
+        FOREACH name IN ARRAY ARRAY['namespace', 'index_size', 'document'] LOOP
+            EXECUTE format('ALTER TABLE foldline.%I ENABLE ROW LEVEL SECURITY', name);
+            EXECUTE format('ALTER TABLE foldline.%I FORCE ROW LEVEL SECURITY', name);
+        END LOOP;
+        FOREACH name IN ARRAY ARRAY['namespace', 'index_size'] LOOP
+            EXECUTE format('CREATE POLICY tenant ON foldline.%I
+                USING (current_setting(''foldline.tenant'', true) IN (tenant::text, ''*''))', name);
+        END LOOP;
+    END $$;
+    -- A condition on reading would prevent the use of the index of terms.
+    CREATE POLICY tenant_read ON foldline.document FOR SELECT USING (true);
+    CREATE POLICY tenant_insert ON foldline.document FOR INSERT
+        WITH CHECK (current_setting('foldline.tenant', true) IN (tenant::text, '*'));
+    CREATE POLICY tenant_update ON foldline.document FOR UPDATE
+        USING (current_setting('foldline.tenant', true) IN (tenant::text, '*'));
+    CREATE POLICY tenant_delete ON foldline.document FOR DELETE
+        USING (current_setting('foldline.tenant', true) IN (tenant::text, '*'));
+    ",
+    ),
 ];
 
-/// The tables with row-level security.
-pub(crate) const PROTECTED_TABLES: [&str; 9] =
-    ["session", "pack", "original", "ledger", "request", "event", "hold", "unindexed", "checkpoint"];
+/// The tables with row-level security: all with data of tenants. That of `document` covers writing only.
+pub(crate) const PROTECTED_TABLES: [&str; 12] = [
+    "session",
+    "pack",
+    "original",
+    "ledger",
+    "request",
+    "event",
+    "hold",
+    "unindexed",
+    "checkpoint",
+    "namespace",
+    "index_size",
+    "document",
+];
 
 /// The lock under which migrations run: `foldline` in ASCII.
 const MIGRATION_LOCK: i64 = 0x666f_6c64_6c69_6e65;

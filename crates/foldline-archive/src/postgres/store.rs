@@ -5,6 +5,8 @@ use std::sync::Arc;
 #[cfg(feature = "testing")]
 use crate::encryption::ArchiveCipher;
 use crate::error::Error;
+#[cfg(feature = "testing")]
+use crate::object_storage::ObjectStorage;
 use crate::postgres::database::{Database, DatabaseOptions, RowScope, WaitLimit};
 use crate::postgres::indexer::IndexerThread;
 use crate::postgres::journal_thread::JournalThread;
@@ -29,9 +31,9 @@ impl PostgresStore {
 
     /// Opens the archive without conditions on the tenant in its statements: only row-level security separates tenants.
     #[cfg(feature = "testing")]
-    pub(crate) fn open_without_tenant_checks(url: &str) -> Result<Self, Error> {
+    pub(crate) fn open_without_tenant_checks(url: &str, objects: Option<&ObjectStorage>) -> Result<Self, Error> {
         let (location, cipher) = (url.to_owned(), ArchiveCipher::Plaintext);
-        let database = Database::open(DatabaseOptions { url, location, cipher, is_writable: true, objects: None })?;
+        let database = Database::open(DatabaseOptions { url, location, cipher, is_writable: true, objects })?;
         Self::with_database(database.without_tenant_checks(), true)
     }
 

@@ -15,6 +15,7 @@ use crate::archive::{Archive, ArchiveOptions};
 use crate::conformance::StoreFixture;
 use crate::encryption::ArchiveCipher;
 use crate::error::Error;
+use crate::object_storage::ObjectStorage;
 use crate::postgres::store::PostgresStore;
 
 /// The role of archives in tests: an ordinary one, to which row-level security applies.
@@ -65,8 +66,8 @@ impl TestDatabase {
     }
 
     /// Opens an archive in which only row-level security separates tenants.
-    pub fn open_without_tenant_checks(&self) -> Archive {
-        let store = PostgresStore::open_without_tenant_checks(&self.url()).unwrap();
+    pub fn open_without_tenant_checks(&self, objects: Option<&ObjectStorage>) -> Archive {
+        let store = PostgresStore::open_without_tenant_checks(&self.url(), objects).unwrap();
         Archive::with_store(Arc::new(store), ArchiveCipher::Plaintext)
     }
 }

@@ -26,6 +26,7 @@ mod conformance {
 }
 
 mod audit;
+mod isolation;
 #[cfg(feature = "objects")]
 mod objects;
 
@@ -42,24 +43,22 @@ fn unfolds(tenant: &TenantArchive, bytes: &[u8]) -> bool {
     tenant.unfold(Handle::for_content(bytes).as_str()).is_ok_and(|unfolded| unfolded.bytes == bytes)
 }
 
-/// With the conditions of the store removed, row-level security alone lets nothing across.
+/// Eight replicas that start at once migrate the database once.
 #[test]
-fn row_level_security_isolates_tenants_alone() {
+fn concurrent_starts_migrate_once() {
     let database = database!();
-    let archive = database.open();
-    let ours = tenant(&archive, "ours");
-    ours.store(&[original(b"the secret recipe")]).unwrap();
-    ours.record_fact("summary", b"f", b"payload").unwrap();
-    ours.append_event("creased", b"{}").unwrap();
-    wait_for("an event", || ours.events(0, 9).unwrap().len() == 1);
-    assert_eq!(ours.search("secret", 0, 9).unwrap().total, 1);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(database.open().namespace_for_credential(b"key").is_ok()));
+        }
+    });
+    assert_eq!(
+        database.query("SELECT version FROM foldline.migration ORDER BY 1"),
+        [["1"], ["2"], ["3"], ["4"], ["5"]]
+    );
+    assert_eq!(database.query("SELECT count(*) FROM foldline.setting"), [["3"]]);
+}
 
-    let unchecked = database.open_without_tenant_checks();
-    let theirs = tenant(&unchecked, "theirs");
-    theirs.store(&[original(b"their own")]).unwrap();
-    let handle = Handle::for_content(b"the secret recipe");
-    assert_eq!(theirs.unfold(handle.as_str()).unwrap_err().kind(), &ErrorKind::NotFound);
-    assert_eq!(theirs.search("secret recipe", 0, 9).unwrap().total, 0);
 /// A start that waited for the migration of another one did not see its tables, and created them again.
 #[test]
 fn waiting_start_sees_the_tables_of_another() {
@@ -82,48 +81,6 @@ fn waiting_start_sees_the_tables_of_another() {
         let error = database.open_with(Default::default()).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::TooNew { found: 1000, .. }), "{error}");
     });
-}
-
-    assert!(theirs.facts().unwrap().is_empty() && theirs.events(0, 9).unwrap().is_empty());
-    assert_eq!(theirs.stats().unwrap().available, 1);
-    assert_eq!(theirs.sessions(9).unwrap().len(), 1);
-    let mut export = Vec::new();
-    assert_eq!(theirs.export(&mut export, |_| ()).unwrap().originals, 1);
-    assert_eq!(theirs.delete_original(handle).unwrap().originals, 0);
-    assert_eq!(theirs.delete_everything().unwrap().originals, 1);
-    assert!(unfolds(&ours, b"the secret recipe"));
-    assert_eq!(ours.facts().unwrap().len(), 1);
-    // The hook removes the conditions indeed: a condition on the role alone would pass this test too.
-    assert!(unfolds(&tenant(&unchecked, "ours"), b"the secret recipe"));
-}
-
-/// A connection that names no tenant sees no rows, also not in a partition that it names.
-#[test]
-fn rows_are_hidden_without_a_tenant() {
-    let database = database!();
-    tenant(&database.open(), "ours").store(&[original(b"text")]).unwrap();
-    let tables = ["original", "pack", "session", "unindexed"].map(str::to_owned).into_iter();
-    let partitions = (0..8).flat_map(|part| [format!("original_{part}"), format!("pack_{part}")]);
-    for table in tables.chain(partitions) {
-        assert_eq!(database.query(&format!("SELECT * FROM foldline.{table}")).len(), 0, "{table}");
-        let named = format!("SET foldline.tenant = '*'; SELECT * FROM foldline.{table}");
-        assert_eq!(database.query(&named).is_empty(), table.contains('_'), "{table}");
-    }
-    let foreign = "SET foldline.tenant = '00000000-0000-0000-0000-000000000000'; SELECT * FROM foldline.original";
-    assert_eq!(database.query(foreign).len(), 0);
-}
-
-/// Eight replicas that start at once migrate the database once.
-#[test]
-fn concurrent_starts_migrate_once() {
-    let database = database!();
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| assert!(database.open().namespace_for_credential(b"key").is_ok()));
-        }
-    });
-    assert_eq!(database.query("SELECT version FROM foldline.migration ORDER BY 1"), [["1"], ["2"], ["3"], ["4"]]);
-    assert_eq!(database.query("SELECT count(*) FROM foldline.setting"), [["3"]]);
 }
 
 /// A newer schema is refused, and so is a database without an archive that is opened for reading.
@@ -235,27 +192,6 @@ fn absent_database_fails_in_time() {
     let archive = Archive::open("postgres://unknown@127.0.0.1:1/none").unwrap();
     let begin = std::time::Instant::now();
     for _ in 0..20 {
-
-/// Held data could be deleted after a migration.
-#[test]
-fn holds_are_migrated() {
-    let (source, target) = (database!(), database!());
-    let (from, to) = (source.open(), target.open());
-    let (ours, theirs) = (tenant(&from, "ours"), tenant(&from, "theirs"));
-    ours.store(&[original(b"held text")]).unwrap();
-    theirs.store(&[original(b"their text")]).unwrap();
-    ours.set_hold(Some("s"), "case 7").unwrap();
-    theirs.set_hold(None, "case 8").unwrap();
-    // A hold may come before the data.
-    tenant(&from, "later").set_hold(None, "case 9").unwrap();
-    assert_eq!(from.migrate_to(&to, |_| ()).unwrap().holds, 3);
-    for name in ["ours", "theirs", "later"] {
-        assert_eq!(tenant(&to, name).holds().unwrap(), tenant(&from, name).holds().unwrap());
-        assert_eq!(tenant(&to, name).delete_everything().unwrap_err().kind(), &ErrorKind::Held);
-    }
-    assert_eq!(tenant(&to, "ours").delete_session("s").unwrap_err().kind(), &ErrorKind::Held);
-    assert_eq!(from.migrate_to(&to, |_| ()).unwrap().holds, 0, "a second run copies what is new");
-}
         let error = tenant(&archive, "ours").store_durably(&[original(b"text")]).unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::Unavailable, "{error}");
     }
@@ -297,4 +233,25 @@ fn file_migrates_and_continues() {
     let other = Archive::open(folder.path().join("other.db")).unwrap();
     assert_eq!(other.migrate_to(&target, |_| ()).unwrap_err().kind(), &ErrorKind::InvalidInput);
     assert_eq!(target.migrate_to(&other, |_| ()).unwrap_err().kind(), &ErrorKind::InvalidInput);
+}
+
+/// Held data could be deleted after a migration.
+#[test]
+fn holds_are_migrated() {
+    let (source, target) = (database!(), database!());
+    let (from, to) = (source.open(), target.open());
+    let (ours, theirs) = (tenant(&from, "ours"), tenant(&from, "theirs"));
+    ours.store(&[original(b"held text")]).unwrap();
+    theirs.store(&[original(b"their text")]).unwrap();
+    ours.set_hold(Some("s"), "case 7").unwrap();
+    theirs.set_hold(None, "case 8").unwrap();
+    // A hold may come before the data.
+    tenant(&from, "later").set_hold(None, "case 9").unwrap();
+    assert_eq!(from.migrate_to(&to, |_| ()).unwrap().holds, 3);
+    for name in ["ours", "theirs", "later"] {
+        assert_eq!(tenant(&to, name).holds().unwrap(), tenant(&from, name).holds().unwrap());
+        assert_eq!(tenant(&to, name).delete_everything().unwrap_err().kind(), &ErrorKind::Held);
+    }
+    assert_eq!(tenant(&to, "ours").delete_session("s").unwrap_err().kind(), &ErrorKind::Held);
+    assert_eq!(from.migrate_to(&to, |_| ()).unwrap().holds, 0, "a second run copies what is new");
 }
