@@ -7,9 +7,10 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, UpstreamReply, settings};
 use crate::unfold_tool::{
-    ReplyCall, parse_stream, small_window_settings, stream_endpoint, streamed_reply, temp_archive, was_answered,
+    ReplyCall, parse_stream, small_window_settings, stream_endpoint, streamed_reply, was_answered,
 };
 
 const MODEL: &str = "us.anthropic.claude-sonnet-4-5-20250929-v1%3A0";

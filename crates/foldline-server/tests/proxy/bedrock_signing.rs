@@ -13,9 +13,10 @@ use foldline_server::proxy::{
 use ring::{digest, hmac};
 
 use crate::fold::{agent_messages, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 use crate::unfold_tool::{
-    ReplyCall, parse_stream, small_window_settings, stream_endpoint, streamed_reply, temp_archive, was_answered,
+    ReplyCall, parse_stream, small_window_settings, stream_endpoint, streamed_reply, was_answered,
 };
 
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";

@@ -14,8 +14,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::fold::endpoint;
+use crate::stores::temp_archive;
 use crate::support::{ClientResponse, ProxyHarness, StreamPiece, UpstreamReply, settings};
-use crate::unfold_tool::{FORMATS, temp_archive};
+use crate::unfold_tool::FORMATS;
 
 const KB: usize = 1 << 10;
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use foldline::engine::marker::handles;
 use foldline::wire::Format;
 use foldline_archive::Archive;
 use foldline_server::proxy::{AccessToken, ProxyMode, ProxySettings};
@@ -10,6 +11,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, request_body};
+use crate::stores::{TestStore, store_tests};
 use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 
 const API: &str = "/foldline/api/v1";
@@ -334,10 +336,55 @@ async fn with_header(harness: &ProxyHarness, path: &str, name: &str, value: &str
     harness.send(harness.request("GET", path).header(name, value).body(Full::default()).unwrap()).await
 }
 
-#[tokio::test]
-async fn tenant_sees_only_its_own_sessions() {
+store_tests! {
+    tenant_sees_only_its_own_sessions,
+    tenant_reads_and_deletes_nothing_of_another,
+}
+
+/// Whatever one tenant asks of the API, it gets nothing of the other.
+async fn tenant_reads_and_deletes_nothing_of_another(store: TestStore) {
+    let kept = store.create();
     let tokens = AccessToken::parse_list("alice = aaaa1111\nbob = bbbb2222").unwrap();
-    let (harness, _) = start(ProxySettings { tokens, ..small_window() }, None).await;
+    let (harness, _) = start(ProxySettings { tokens, ..small_window() }, Some(kept.archive.clone())).await;
+    let body = request_body(Format::Anthropic, &agent_messages(Format::Anthropic, 40));
+    let (alice, bob) = (("x-foldline-token", "aaaa1111"), ("x-foldline-token", "bbbb2222"));
+    assert_eq!(harness.send_with("POST", "/v1/messages", &[alice], body).await.status, StatusCode::OK);
+    let sent = harness.received().pop().unwrap().body;
+    let handle = handles(std::str::from_utf8(&sent).unwrap()).next().expect("something is folded");
+    let get = async |headers: &[(&str, &str)], path: &str| {
+        harness.send_with("GET", &format!("{API}/{path}"), headers, String::new()).await
+    };
+    let sessions: Value = serde_json::from_slice(&get(&[alice], "sessions").await.body).unwrap();
+    let id = sessions["sessions"][0]["id"].as_str().unwrap();
+    let (session, original) = (format!("sessions/{id}"), format!("originals/{handle}"));
+    for path in [&session, &original] {
+        assert_eq!(get(&[alice], path).await.status, StatusCode::OK, "{path}");
+        assert_eq!(get(&[bob], path).await.status, StatusCode::NOT_FOUND, "{path}");
+    }
+    let lists = ["overview", "sessions", "cache", "quality", "inventory", "groups", "table?by=session", "health"];
+    for path in lists {
+        let answer = get(&[bob], path).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}");
+        assert!(!answer.text().contains(id) && !answer.text().contains("file_"), "{path}: {}", answer.text());
+    }
+    let overview: Value = serde_json::from_slice(&get(&[bob], "overview").await.body).unwrap();
+    let own: Value = serde_json::from_slice(&get(&[alice], "overview").await.body).unwrap();
+    assert_ne!(overview["totals"], own["totals"]);
+    let delete = async |token| {
+        let headers = [token, ("x-foldline-request", "1")];
+        harness.send_with("DELETE", &format!("{API}/{session}"), &headers, String::new()).await.status
+    };
+    delete(bob).await;
+    assert_eq!(get(&[alice], &session).await.status, StatusCode::OK);
+    assert_eq!(get(&[alice], &original).await.status, StatusCode::OK);
+    assert_eq!(delete(alice).await, StatusCode::OK);
+    assert_eq!(get(&[alice], &original).await.status, StatusCode::NOT_FOUND);
+}
+
+async fn tenant_sees_only_its_own_sessions(store: TestStore) {
+    let kept = store.create();
+    let tokens = AccessToken::parse_list("alice = aaaa1111\nbob = bbbb2222").unwrap();
+    let (harness, _) = start(ProxySettings { tokens, ..small_window() }, Some(kept.archive.clone())).await;
     let body = request_body(Format::Anthropic, &agent_messages(Format::Anthropic, 1));
     let request = harness.request("POST", "/v1/messages").header("x-foldline-token", "aaaa1111");
     harness.send(request.body(Full::new(body.into())).unwrap()).await;

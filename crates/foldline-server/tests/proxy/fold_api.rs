@@ -8,8 +8,8 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body};
+use crate::stores::{TestStore, store_tests, temp_archive};
 use crate::support::{ClientResponse, ProxyHarness, UpstreamReply, settings};
-use crate::unfold_tool::temp_archive;
 
 fn source(turn: usize) -> String {
     (0..40).map(|line| format!("    let value_{turn}_{line} = compute_{line}(input_{turn}, {line});\n")).collect()
@@ -177,9 +177,12 @@ async fn rows_without_a_budget_are_never_refused() {
     assert_eq!(rows_of(&compress(&harness, &[], None).await), Vec::<Value>::new());
 }
 
-#[tokio::test]
-async fn hash_of_another_tenant_is_not_found() {
-    let kept = temp_archive();
+store_tests! {
+    hash_of_another_tenant_is_not_found,
+}
+
+async fn hash_of_another_tenant_is_not_found(store: TestStore) {
+    let kept = store.create();
     let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
     let harness = start(ProxySettings { tokens, ..settings() }, Some(kept.archive.clone())).await;
     let body = compress_body(&(0..20).map(result_row).collect::<Vec<_>>(), Some(4_000));

@@ -18,8 +18,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::fold::{agent_messages, request_body};
+use crate::stores::{TestStore, store_tests};
 use crate::support::{ProxyHarness, UpstreamReply};
-use crate::unfold_tool::{small_window_settings, temp_archive};
+use crate::unfold_tool::small_window_settings;
 
 const FORMAT: Format = Format::OpenAiChat;
 const PATH: &str = "/v1/chat/completions";
@@ -92,10 +93,14 @@ fn folded_handle(harness: &ProxyHarness) -> Option<String> {
     handles(std::str::from_utf8(&sent.body).unwrap()).next().map(|handle| handle.to_string())
 }
 
+store_tests! {
+    gateway_with_a_certificate_names_the_tenant,
+    client_with_a_token_needs_no_certificate,
+}
+
 /// Without tokens only a gateway with a certificate can use the proxy.
-#[tokio::test]
-async fn gateway_with_a_certificate_names_the_tenant() {
-    let (kept, folder) = (temp_archive(), tempfile::tempdir().unwrap());
+async fn gateway_with_a_certificate_names_the_tenant(store: TestStore) {
+    let (kept, folder) = (store.create(), tempfile::tempdir().unwrap());
     let archive = Some(kept.archive.clone());
     let harness = ProxyHarness::start(gateway_settings(folder.path()), archive, |_| UpstreamReply::json("{}")).await;
     let gateway = TlsClient::new(harness.proxy, Some("gateway"));
@@ -119,9 +124,8 @@ async fn gateway_with_a_certificate_names_the_tenant() {
 }
 
 /// Clients with tokens and a gateway with a certificate share a proxy, and no tenants.
-#[tokio::test]
-async fn client_with_a_token_needs_no_certificate() {
-    let (kept, folder) = (temp_archive(), tempfile::tempdir().unwrap());
+async fn client_with_a_token_needs_no_certificate(store: TestStore) {
+    let (kept, folder) = (store.create(), tempfile::tempdir().unwrap());
     let tokens = AccessToken::parse_list("alice = t-a").unwrap();
     let settings = ProxySettings { tokens, ..gateway_settings(folder.path()) };
     let harness = ProxyHarness::start(settings, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;

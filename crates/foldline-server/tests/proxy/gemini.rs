@@ -4,8 +4,9 @@ use foldline::wire::{Format, Response};
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, StreamPiece, UpstreamReply, settings};
-use crate::unfold_tool::{ReplyCall, parse_stream, small_window_settings, streamed_reply, temp_archive, was_answered};
+use crate::unfold_tool::{ReplyCall, parse_stream, small_window_settings, streamed_reply, was_answered};
 
 const FORMAT: Format = Format::Gemini;
 /// Without `alt=sse` the stream is one JSON array.

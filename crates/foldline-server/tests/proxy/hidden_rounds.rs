@@ -13,10 +13,11 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::fold::{agent_messages, endpoint, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ClientResponse, ProxyHarness, ReceivedRequest, StreamPiece, UpstreamReply};
 use crate::unfold_tool::{
     FORMATS, ReplyCall, assistant_messages, parse_stream, sent_messages, small_window_settings, streamed_reply,
-    streaming_body, temp_archive, was_answered,
+    streaming_body, was_answered,
 };
 
 const WAIT_LIMIT: Duration = Duration::from_secs(20);

@@ -32,6 +32,7 @@ mod slow_clients;
 #[path = "../../../foldline-archive/tests/it/small_disk.rs"]
 mod small_disk;
 mod stored_responses;
+mod stores;
 mod summaries;
 mod support;
 mod tenants;

@@ -8,8 +8,9 @@ use foldline_server::proxy::{NamedUpstream, ProxySettings, UpstreamAuth};
 use http_body_util::Full;
 
 use crate::fold::{agent_messages, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, UpstreamReply};
-use crate::unfold_tool::{small_window_settings, temp_archive};
+use crate::unfold_tool::small_window_settings;
 
 const KEY: (&str, &str) = ("authorization", "Bearer sk-proj-0123456789abcdef");
 

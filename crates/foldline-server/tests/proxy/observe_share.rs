@@ -8,8 +8,9 @@ use foldline_server::proxy::{ProxySettings, SessionShare};
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, UpstreamReply};
-use crate::unfold_tool::{small_window_settings, temp_archive};
+use crate::unfold_tool::small_window_settings;
 
 const FORMAT: Format = Format::Anthropic;
 const SESSIONS: usize = 24;

@@ -11,10 +11,9 @@ use foldline_server::proxy::{ProxySettings, ThreadMode};
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
-use crate::unfold_tool::{
-    ReplyCall, small_window_settings, streamed_reply, streaming_body, temp_archive, was_answered,
-};
+use crate::unfold_tool::{ReplyCall, small_window_settings, streamed_reply, streaming_body, was_answered};
 
 fn body_text(received: &ReceivedRequest) -> String {
     String::from_utf8(received.body.to_vec()).unwrap()

@@ -8,10 +8,10 @@ use foldline::{Message, Role};
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply};
 use crate::unfold_tool::{
-    ReplyCall, parse_stream, sent_messages, small_window_settings, streamed_reply, streaming_body, temp_archive,
-    was_answered,
+    ReplyCall, parse_stream, sent_messages, small_window_settings, streamed_reply, streaming_body, was_answered,
 };
 
 /// The provider stores the response, and the client continues from its id with the results of its own calls: the hidden

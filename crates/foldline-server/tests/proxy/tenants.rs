@@ -26,8 +26,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::fold::{agent_messages, request_body};
+use crate::stores::{TestStore, store_tests};
 use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply};
-use crate::unfold_tool::{raw_messages, small_window_settings, temp_archive};
+use crate::unfold_tool::{raw_messages, small_window_settings};
 
 const FORMAT: Format = Format::OpenAiChat;
 const PATH: &str = "/v1/chat/completions";
@@ -52,10 +53,20 @@ async fn unfold(harness: &ProxyHarness, handle: Handle, headers: &[(&str, &str)]
     harness.send_with("GET", &format!("/foldline/unfold/{handle}"), headers, String::new()).await.status.as_u16()
 }
 
+store_tests! {
+    token_on_loopback_separates_tenants,
+    named_tokens_separate_tenants_that_share_a_key,
+    gateway_names_the_tenant,
+    settings_of_a_tenant_apply_to_no_other,
+    stored_bytes_of_a_tenant_are_limited,
+    rotated_oauth_token_keeps_the_tenant_of_a_named_token,
+    request_without_lasting_identity_is_forwarded_unmodified,
+    chosen_namespace_is_written_and_read,
+}
+
 /// A TLS terminator in front of a proxy on loopback: both users have the same address and the same token.
-#[tokio::test]
-async fn token_on_loopback_separates_tenants() {
-    let kept = temp_archive();
+async fn token_on_loopback_separates_tenants(store: TestStore) {
+    let kept = store.create();
     let harness =
         ProxyHarness::start(token_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let token = ("x-foldline-token", "sesame");
@@ -65,9 +76,8 @@ async fn token_on_loopback_separates_tenants() {
     assert_eq!(unfold(&harness, handle, &[token, theirs]).await, 404);
 }
 
-#[tokio::test]
-async fn named_tokens_separate_tenants_that_share_a_key() {
-    let kept = temp_archive();
+async fn named_tokens_separate_tenants_that_share_a_key(store: TestStore) {
+    let kept = store.create();
     let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
     let harness =
         ProxyHarness::start(ProxySettings { tokens, ..small_window_settings() }, Some(kept.archive.clone()), |_| {
@@ -98,9 +108,8 @@ async fn probes_need_no_token() {
 }
 
 /// A gateway authenticates its users, and names them; no other client can.
-#[tokio::test]
-async fn gateway_names_the_tenant() {
-    let kept = temp_archive();
+async fn gateway_names_the_tenant(store: TestStore) {
+    let kept = store.create();
     let tokens = AccessToken::parse_list("gate = t-g\nalice = t-a").unwrap();
     let settings = ProxySettings { tokens, gateways: vec!["gate".into()], ..small_window_settings() };
     let archive = Some(kept.archive.clone());
@@ -119,9 +128,8 @@ async fn gateway_names_the_tenant() {
 }
 
 /// Each tenant gets its own mode, policy and upstream, and no other tenant does.
-#[tokio::test]
-async fn settings_of_a_tenant_apply_to_no_other() {
-    let kept = temp_archive();
+async fn settings_of_a_tenant_apply_to_no_other(store: TestStore) {
+    let kept = store.create();
     let other = ProxyHarness::start(small_window_settings(), None, |_| UpstreamReply::json("{}")).await;
     let url = format!("http://{}", other.upstream).parse().unwrap();
     let key = UpstreamAuth::from_key("sk-of-the-proxy").unwrap();
@@ -221,9 +229,8 @@ async fn requests_of_a_tenant_are_limited() {
 }
 
 /// A tenant that has reached its quota keeps what it has, and its requests pass unfolded.
-#[tokio::test]
-async fn stored_bytes_of_a_tenant_are_limited() {
-    let kept = temp_archive();
+async fn stored_bytes_of_a_tenant_are_limited(store: TestStore) {
+    let kept = store.create();
     let tokens = AccessToken::parse_list("alice = t-a\nbob = t-b").unwrap();
     let limits = ProxyLimits { tenant_bytes: Some(1), ..ProxyLimits::default() };
     let timeouts = Timeouts { usage: Duration::ZERO, ..Timeouts::default() };
@@ -247,9 +254,8 @@ async fn stored_bytes_of_a_tenant_are_limited() {
 }
 
 /// An access token changes every hour; the conversation continues with the same ledger and the same originals.
-#[tokio::test]
-async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token() {
-    let kept = temp_archive();
+async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token(store: TestStore) {
+    let kept = store.create();
     let start = |tokens: &str| {
         let tokens = AccessToken::parse_list(tokens).unwrap();
         ProxyHarness::start(ProxySettings { tokens, ..small_window_settings() }, Some(kept.archive.clone()), |_| {
@@ -270,9 +276,8 @@ async fn rotated_oauth_token_keeps_the_tenant_of_a_named_token() {
 }
 
 /// A token that all users share identifies none of them, and neither does a rotating credential.
-#[tokio::test]
-async fn request_without_lasting_identity_is_forwarded_unmodified() {
-    let kept = temp_archive();
+async fn request_without_lasting_identity_is_forwarded_unmodified(store: TestStore) {
+    let kept = store.create();
     let harness =
         ProxyHarness::start(token_settings(), Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;
     let token = ("x-foldline-token", "sesame");
@@ -314,9 +319,8 @@ async fn token_named_default_never_shares_with_unnamed_tokens() {
     assert!(bind("default = t-a\nt-b", Tenancy::Credential).await.is_ok(), "separate tenants by API keys");
 }
 
-#[tokio::test]
-async fn chosen_namespace_is_written_and_read() {
-    let kept = temp_archive();
+async fn chosen_namespace_is_written_and_read(store: TestStore) {
+    let kept = store.create();
     let namespace = Namespace::new("team-7").unwrap();
     let settings = ProxySettings { namespace: namespace.clone(), ..small_window_settings() };
     let harness = ProxyHarness::start(settings, Some(kept.archive.clone()), |_| UpstreamReply::json("{}")).await;

@@ -11,10 +11,9 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::fold::{agent_messages, endpoint, request_body};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, ReceivedRequest, StreamPiece, UpstreamReply, settings};
-use crate::unfold_tool::{
-    FORMATS, ReplyCall, small_window_settings, streamed_reply, streaming_body, temp_archive, was_answered,
-};
+use crate::unfold_tool::{FORMATS, ReplyCall, small_window_settings, streamed_reply, streaming_body, was_answered};
 
 fn tool_names(format: Format, received: &ReceivedRequest) -> Vec<String> {
     let request = Request::parse(format, &received.body).unwrap();

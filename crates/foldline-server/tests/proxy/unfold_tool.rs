@@ -12,6 +12,7 @@ use foldline_server::proxy::{ProxySettings, Timeouts};
 use serde_json::{Value, json};
 
 use crate::fold::{agent_messages, endpoint, request_body, user_message};
+use crate::stores::temp_archive;
 use crate::support::{ProxyHarness, ReceivedRequest, UpstreamReply, settings};
 
 pub(crate) const FORMATS: [Format; 3] = [Format::OpenAiChat, Format::OpenAiResponses, Format::Anthropic];
@@ -172,16 +173,6 @@ pub(crate) fn streamed_reply(format: Format, text: &str, calls: &[ReplyCall]) ->
 pub(crate) fn was_answered(format: Format, received: &ReceivedRequest) -> bool {
     let request = Request::parse(format, &received.body).unwrap();
     request.conversation().messages.last().unwrap().results().any(|result| result.call_id == "call_hidden")
-}
-
-pub(crate) struct TempArchive {
-    _folder: tempfile::TempDir,
-    pub(crate) archive: Archive,
-}
-
-pub(crate) fn temp_archive() -> TempArchive {
-    let folder = tempfile::tempdir().unwrap();
-    TempArchive { archive: Archive::open(folder.path().join("archive.db")).unwrap(), _folder: folder }
 }
 
 pub(crate) fn small_window_settings() -> ProxySettings {
