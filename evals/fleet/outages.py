@@ -1,9 +1,11 @@
 """Runs conversations through `foldline serve` while its PostgreSQL server fails.
 
     cargo build -p foldline-cli --features postgres
-    python evals/fleet/outages.py target/debug/foldline [failover] [disk] [connections]
+    python evals/fleet/outages.py target/debug/foldline [failover] [restart] [pause] [disk] [connections]
 
     failover     the primary is stopped at once and its synchronous standby is promoted
+    restart      the server is stopped, which ends all connections, and started again five seconds later
+    pause        all processes of the server are stopped by a signal for 30 seconds: connections stay open, nothing answers
     disk         the disk of the tables is full (a tmpfs, so this needs root; the log is on another disk)
     connections  other clients use all connections of the server
 
@@ -20,6 +22,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -58,8 +61,22 @@ class Cluster:
         options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories= {self.options}"
         self.run("pg_ctl", "-D", self.folder, "start", "--wait", "-l", f"{self.folder}.log", "-o", options)
 
-    def stop(self):
-        self.run("pg_ctl", "-D", self.folder, "stop", "-m", "immediate")
+    def stop(self, mode="immediate"):
+        self.run("pg_ctl", "-D", self.folder, "stop", "-m", mode)
+
+    def processes(self):
+        """Returns the process that starts the others, and the others."""
+        first = subprocess.run(["head", "-1", self.folder / "postmaster.pid"], capture_output=True, text=True).stdout
+        children = subprocess.run(["ps", "-o", "pid=", "--ppid", first.strip()], capture_output=True, text=True).stdout
+        return [int(process) for process in [first, *children.split()]]
+
+    def signal_all(self, number):
+        """Sends a signal to all processes, the first one first: it starts no other meanwhile."""
+        for process in self.processes():
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                pass
 
     def sql(self, text, database="postgres"):
         url = f"postgres://admin@127.0.0.1:{self.port}/{database}"
@@ -195,11 +212,11 @@ class Run:
         is_visible = errors > 0 and (503 in self.states or name == "disk")
         return not self.failed and not lost and self.slowest < MAX_SECONDS and is_visible and len(self.handles) > 10
 
-    def outage(self, begin, end):
-        """Lets conversations run before, during and after an outage."""
+    def outage(self, begin, end, seconds=12):
+        """Lets conversations run before, during and after an outage of at least this long."""
         self.wait_for_requests(60)
         begin()
-        deadline = time.monotonic() + 12
+        deadline = time.monotonic() + seconds
         self.wait_for_requests(60)
         time.sleep(max(0, deadline - time.monotonic()))
         end()
@@ -229,6 +246,33 @@ def failover(binary, folder):
         return run.finish("failover", run.outage(primary.stop, promote))
     finally:
         standby.stop()
+
+
+def restart(binary, folder):
+    server = Cluster(folder / "data")
+    server.create()
+    server.start()
+    server.create_database()
+    try:
+        run = Run(binary, f"postgres://foldline@127.0.0.1:{server.port}/foldline", folder)
+        return run.finish("restart", run.outage(lambda: server.stop("fast"), server.start, 5))
+    finally:
+        server.stop()
+
+
+def pause(binary, folder):
+    server = Cluster(folder / "data")
+    server.create()
+    server.start()
+    server.create_database()
+    begin = lambda: server.signal_all(signal.SIGSTOP)
+    end = lambda: server.signal_all(signal.SIGCONT)
+    try:
+        run = Run(binary, f"postgres://foldline@127.0.0.1:{server.port}/foldline", folder)
+        return run.finish("pause", run.outage(begin, end, 30))
+    finally:
+        end()
+        server.stop()
 
 
 def disk(binary, folder):
@@ -281,7 +325,7 @@ def connections(binary, folder):
 def main():
     binary, *names = sys.argv[1:]
     holds = True
-    for scenario in [failover, disk, connections]:
+    for scenario in [failover, restart, pause, disk, connections]:
         if names and scenario.__name__ not in names:
             continue
         folder = Path(tempfile.mkdtemp(prefix="foldline-outage-"))
