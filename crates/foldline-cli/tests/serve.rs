@@ -221,6 +221,41 @@ fn token_comes_from_a_file_and_not_from_arguments() {
     assert!(status("/token/t-1/foldline/healthz").contains("200"));
 }
 
+/// A token is replaced while the proxy runs; a file that cannot be used changes nothing.
+#[test]
+fn token_file_is_loaded_again_at_sighup() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, log) = (folder.path().join("tokens"), folder.path().join("log"));
+    std::fs::write(&file, "alice = t-1\nbob = t-2\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foldline"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--archive"]).arg(folder.path().join("archive.db"));
+    command.arg("--token-file").arg(&file);
+    let serving = ServeProcess::start_with_log(command, std::fs::File::create(&log).unwrap().into());
+    let is_accepted = |token: &str| {
+        let (head, _) = send_request(&serving.1, "GET", &format!("/token/{token}/foldline/healthz"), "");
+        head.starts_with("HTTP/1.1 200")
+    };
+    let load = |tokens: &str, message: &str| {
+        std::fs::write(&file, tokens).unwrap();
+        let hung_up = Command::new("kill").arg("-HUP").arg(serving.0.id().to_string()).status().unwrap();
+        assert!(hung_up.success());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !std::fs::read_to_string(&log).unwrap().contains(message) {
+            assert!(Instant::now() < deadline, "no message: {message}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    assert_eq!(["t-1", "t-2", "t-3"].map(is_accepted), [true, true, false]);
+    load("alice = t-3\nbob = t-2\n", "2 tokens are accepted");
+    assert_eq!(["t-1", "t-2", "t-3"].map(is_accepted), [false, true, true]);
+    load("alice = two words\n", "the previous tokens stay in use");
+    load("", "the token file contains no token");
+    assert_eq!(["t-1", "t-2", "t-3"].map(is_accepted), [false, true, true]);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(!text.contains("t-3") && !text.contains("two words"), "{text}");
+}
+
 /// OAuth tokens and signatures change, so they identify no tenant: a proxy that depends on credentials warns of that.
 #[test]
 fn rotating_credentials_are_reported_at_start() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use clap::Args;
-use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, StatsHandle, Tenancy, TlsReload};
+use foldline_server::proxy::{Proxy, ProxyMode, ProxySettings, StatsHandle, Tenancy, TlsReload, TokenReload};
 use tokio::sync::Notify;
 
 use crate::command::run::summary::summary_line;
@@ -16,6 +16,7 @@ use crate::output::{print_stdout, report};
 use crate::policy_replay::LocalReplay;
 use crate::render::{format_number, format_percent};
 use crate::settings::flags::{ProxyGroups, SettingFlags};
+use crate::settings::layers::SettingLayers;
 use crate::settings::{archive, proxy};
 
 /// Serve the drop-in proxy
@@ -56,7 +57,9 @@ impl ServeCommand {
             print_stdout(&format!("foldline listens on {scheme}://{address}\n{greeting}  tenancy    {tenancy}\n  dashboard  {scheme}://{address}/foldline/\n"))?;
             let stats = proxy.stats_handle();
             let reporting = stderr().is_terminal().then(|| tokio::spawn(report_activity(stats.clone())));
-            let reloading = proxy.tls_reload().map(|tls| tokio::spawn(reload_on_hangup(tls)));
+            let tokens = proxy.token_reload().filter(|_| proxy::has_token_file(&layers));
+            let reloads = ServeReloads { tls: proxy.tls_reload(), tokens: tokens.map(|tokens| (tokens, layers)) };
+            let reloading = reloads.is_any().then(|| tokio::spawn(reloads.run_on_hangup()));
             run_until_signaled(proxy).await;
             reporting.into_iter().chain(reloading).for_each(|task| task.abort());
             if let Some(line) = summary_line(mode, &stats.snapshot()) {
@@ -135,21 +138,54 @@ async fn run_until_signaled(proxy: Proxy) {
     }
 }
 
-/// Loads the TLS files again at each SIGHUP. Without TLS the signal keeps its usual effect, the end of the process.
-async fn reload_on_hangup(tls: TlsReload) {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
-        while hangup.recv().await.is_some() {
-            match tls.reload() {
-                Ok(()) => report("foldline: the TLS files were loaded again"),
-                Err(error) => report(&format!("foldline: {error}; the previous TLS files stay in use")),
+/// The files that are loaded again at SIGHUP.
+struct ServeReloads {
+    tls: Option<TlsReload>,
+    /// The settings have the path of the token file, and the tokens that are not in it.
+    tokens: Option<(TokenReload, SettingLayers)>,
+}
+
+impl ServeReloads {
+    /// Returns true if there are such files. Otherwise the signal keeps its usual effect, the end of the process.
+    fn is_any(&self) -> bool {
+        self.tls.is_some() || self.tokens.is_some()
+    }
+
+    /// Loads the files again at each signal.
+    async fn run_on_hangup(self) {
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+            while hangup.recv().await.is_some() {
+                self.reload();
             }
         }
+        #[cfg(not(unix))]
+        drop(self);
     }
-    #[cfg(not(unix))]
-    drop(tls);
+
+    #[cfg(unix)]
+    fn reload(&self) {
+        match self.tls.as_ref().map(TlsReload::reload) {
+            None => {}
+            Some(Ok(())) => report("foldline: the TLS files were loaded again"),
+            Some(Err(error)) => report(&format!("foldline: {error}; the previous TLS files stay in use")),
+        }
+        let replace = |(reload, layers): &(TokenReload, SettingLayers)| {
+            let tokens = proxy::access_tokens(layers)?;
+            let count = tokens.len();
+            reload.replace_tokens(tokens)?;
+            anyhow::Ok(count)
+        };
+        match self.tokens.as_ref().map(replace) {
+            None => {}
+            Some(Ok(count)) => {
+                report(&format!("foldline: the token file was loaded again; {count} tokens are accepted"))
+            }
+            Some(Err(error)) => report(&format!("foldline: {error:#}; the previous tokens stay in use")),
+        }
+    }
 }
 
 /// Completes when the process should end: on Ctrl-C or SIGTERM.

@@ -265,8 +265,13 @@ fn list(layers: &SettingLayers, setting: &'static Setting) -> Vec<String> {
     text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
 }
 
+/// Returns true if the tokens are in a file, which can be loaded again.
+pub(crate) fn has_token_file(layers: &SettingLayers) -> bool {
+    layers.path(&TOKEN_FILE).is_some()
+}
+
 /// Returns the tokens of all settings.
-fn access_tokens(layers: &SettingLayers) -> Result<Vec<AccessToken>> {
+pub(crate) fn access_tokens(layers: &SettingLayers) -> Result<Vec<AccessToken>> {
     let file = layers.path(&TOKEN_FILE);
     let read = |path: &Path| {
         let text = check_secret_file(path).and_then(|()| std::fs::read_to_string(path));

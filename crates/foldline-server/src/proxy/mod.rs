@@ -81,6 +81,7 @@ pub use crate::proxy::downstream::listener::Proxy;
 pub use crate::proxy::downstream::secret_file::check_secret_file;
 pub use crate::proxy::downstream::tenancy::Tenancy;
 pub use crate::proxy::downstream::tls::{TlsFiles, TlsReload};
+pub use crate::proxy::downstream::token_reload::TokenReload;
 pub use crate::proxy::fold::tenant::{TenantKind, tenant_kind, tenant_names};
 pub use crate::proxy::named_upstream::{InvalidNamedUpstream, NamedUpstream, UpstreamAuth};
 pub use crate::proxy::upstream::aws::credentials::{AwsCredentialSource, AwsCredentials, AwsError};

@@ -388,6 +388,46 @@ async fn renewed_certificate_is_used_without_a_restart() {
     assert!(presents(address, &renewed).await && !presents(address, &first).await);
 }
 
+/// New tokens are accepted and removed ones refused from the next request on; tokens that do not fit change nothing.
+#[tokio::test]
+async fn replaced_tokens_are_used_without_a_restart() {
+    let tokens = |text: &str| AccessToken::parse_list(text).unwrap();
+    let settings = ProxySettings {
+        tokens: tokens("gate = t-g\nalice = t-1\nbob = t-2"),
+        gateways: vec!["gate".into()],
+        tenants: [("alice".to_owned(), TenantSettings::default())].into(),
+        ..small_window_settings()
+    };
+    assert!(Proxy::bind(small_window_settings(), None).await.unwrap().token_reload().is_none());
+    let proxy = Proxy::bind(settings, None).await.unwrap();
+    let (address, reload) = (proxy.address(), proxy.token_reload().unwrap());
+    tokio::spawn(proxy.run(std::future::pending()));
+    // One connection for all requests.
+    let client: Pool<_, Full<Bytes>> = Pool::builder(TokioExecutor::new()).build_http();
+    let statuses = async || {
+        let mut statuses = Vec::new();
+        for token in ["t-1", "t-2", "t-3", "t-4"] {
+            let request = hyper::Request::get(format!("http://{address}/foldline/metrics"));
+            let request = request.header("x-foldline-token", token).body(Full::default()).unwrap();
+            statuses.push(client.request(request).await.unwrap().status().as_u16());
+        }
+        statuses
+    };
+    assert_eq!(statuses().await, [200, 200, 401, 401]);
+    for (refused, reason) in [
+        ("", "no token"),
+        ("alice = t-3", "the gateway gate has no token"),
+        ("gate = t-g\nbob = t-3", "the tenant alice"),
+        ("gate = t-g\nalice = t-3\nt-4", "the tenancy"),
+    ] {
+        let error = reload.replace_tokens(tokens(refused)).unwrap_err().to_string();
+        assert!(error.contains(reason) && !error.contains("t-3"), "{error}");
+        assert_eq!(statuses().await, [200, 200, 401, 401], "{refused}");
+    }
+    reload.replace_tokens(tokens("gate = t-g\nalice = t-3\nalice = t-1\ncarol = t-4")).unwrap();
+    assert_eq!(statuses().await, [200, 401, 200, 200]);
+}
+
 #[tokio::test]
 async fn proxy_terminates_tls() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proxy/tls");

@@ -6,7 +6,7 @@
 //! request first, so that it is neither logged nor forwarded.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use hyper::Uri;
 use hyper::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
@@ -133,9 +133,12 @@ impl fmt::Display for BadToken {
 impl std::error::Error for BadToken {}
 
 /// The accepted tokens, stored as hashes: comparing hashes takes the same time for every guess.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct TokenAuth {
-    tokens: Vec<KnownToken>,
+    /// Replaced while requests are authenticated.
+    tokens: RwLock<Arc<[KnownToken]>>,
+    /// Names of tokens that belong to trusted gateways.
+    gateways: Vec<String>,
     /// True if requests need neither a token nor a certificate.
     is_open: bool,
 }
@@ -173,12 +176,17 @@ const TOKEN_PATH_PREFIX: &str = "/token/";
 impl TokenAuth {
     /// Creates the list of accepted tokens. Those with names in `gateways` belong to trusted gateways.
     pub(crate) fn new(tokens: &[AccessToken], gateways: &[String], is_open: bool) -> Self {
-        let known = |token: &AccessToken| KnownToken {
-            hash: blake3::hash(token.secret.as_bytes()),
-            name: token.name.as_deref().map(Arc::from),
-            is_gateway: token.name.as_ref().is_some_and(|name| gateways.contains(name)),
-        };
-        Self { tokens: tokens.iter().map(known).collect(), is_open }
+        Self { tokens: RwLock::new(known_tokens(tokens, gateways)), gateways: gateways.to_vec(), is_open }
+    }
+
+    /// Replaces the accepted tokens, for requests from now on.
+    pub(crate) fn replace_tokens(&self, tokens: &[AccessToken]) {
+        let known = known_tokens(tokens, &self.gateways);
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    fn tokens(&self) -> Arc<[KnownToken]> {
+        self.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Authenticates a request; returns none if it is rejected. Tokens are removed from the request wherever they are. On
@@ -188,7 +196,8 @@ impl TokenAuth {
         let in_path = strip_path_token(&mut parts.uri);
         let tenant = take_tenant(&mut parts.headers);
         let in_header = parts.headers.remove(TOKEN).map(|value| blake3::hash(value.as_bytes()));
-        let bearer = bearer(&parts.headers).map(blake3::hash).and_then(|hash| self.find(hash));
+        let tokens = self.tokens();
+        let bearer = bearer(&parts.headers).map(blake3::hash).and_then(|hash| find_token(&tokens, hash));
         if bearer.is_some() {
             parts.headers.remove(AUTHORIZATION);
         }
@@ -201,7 +210,7 @@ impl TokenAuth {
         if !is_own {
             remove_cookie(&mut parts.headers);
         }
-        let token = [in_header, in_path, in_cookie].into_iter().flatten().find_map(|hash| self.find(hash));
+        let token = [in_header, in_path, in_cookie].into_iter().flatten().find_map(|hash| find_token(&tokens, hash));
         match token.or(bearer) {
             Some(token) if !token.is_gateway => Some(Admission::Token(token.name.clone())),
             Some(_) => Some(Admission::Gateway(tenant)),
@@ -211,13 +220,22 @@ impl TokenAuth {
 
     /// Returns true if a token is valid.
     pub(crate) fn accepts(&self, token: &[u8]) -> bool {
-        self.find(blake3::hash(token)).is_some()
+        find_token(&self.tokens(), blake3::hash(token)).is_some()
     }
+}
 
-    /// Returns the token with this hash. All tokens are compared, so that the time does not depend on which one matches.
-    fn find(&self, hash: blake3::Hash) -> Option<&KnownToken> {
-        self.tokens.iter().fold(None, |found, token| if token.hash == hash { Some(token) } else { found })
-    }
+fn known_tokens(tokens: &[AccessToken], gateways: &[String]) -> Arc<[KnownToken]> {
+    let known = |token: &AccessToken| KnownToken {
+        hash: blake3::hash(token.secret.as_bytes()),
+        name: token.name.as_deref().map(Arc::from),
+        is_gateway: token.name.as_ref().is_some_and(|name| gateways.contains(name)),
+    };
+    tokens.iter().map(known).collect()
+}
+
+/// Returns the token with this hash. All tokens are compared, so that the time does not depend on which one matches.
+fn find_token(tokens: &[KnownToken], hash: blake3::Hash) -> Option<&KnownToken> {
+    tokens.iter().fold(None, |found, token| if token.hash == hash { Some(token) } else { found })
 }
 
 /// Removes the header with the name of a tenant; returns the name if there is one, and it is valid.

@@ -25,6 +25,7 @@ use crate::proxy::downstream::half_close::{HalfClose, ObservedService};
 use crate::proxy::downstream::io_timeout::TimeoutStream;
 use crate::proxy::downstream::tenancy::Tenancy;
 use crate::proxy::downstream::tls::{GatewayCertificate, TlsReload};
+use crate::proxy::downstream::token_reload::TokenReload;
 use crate::proxy::handler::proxy_service;
 use crate::proxy::settings::{ProxySettings, Timeouts};
 use crate::proxy::state::AppState;
@@ -132,6 +133,11 @@ impl Proxy {
     /// Returns a handle with which renewed TLS files are loaded; none without TLS.
     pub fn tls_reload(&self) -> Option<TlsReload> {
         self.tls.clone()
+    }
+
+    /// Returns a handle with which the tokens are replaced; none if requests need no token.
+    pub fn token_reload(&self) -> Option<TokenReload> {
+        (!self.state.settings.is_open()).then(|| TokenReload::new(self.state.clone()))
     }
 
     /// Returns a handle to the statistics, which stays valid after the proxy has stopped.

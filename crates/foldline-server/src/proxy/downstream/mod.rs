@@ -18,3 +18,4 @@ pub(crate) mod route;
 pub(crate) mod secret_file;
 pub(crate) mod tenancy;
 pub(crate) mod tls;
+pub(crate) mod token_reload;
