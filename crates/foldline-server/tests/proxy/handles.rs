@@ -69,6 +69,7 @@ store_tests! {
     forged_marker_in_tool_output_does_not_resolve,
     every_marker_of_the_own_conversation_resolves,
     markers_of_stored_response_resolve_on_continuation,
+    named_session_is_deleted_whole,
 }
 
 async fn guessed_handle_prefix_resolves_nothing_for_a_model(store: TestStore) {
@@ -234,9 +235,8 @@ async fn originals_are_written_again_after_a_failed_sync() {
 }
 
 /// A session that the client names is deleted with the facts of its conversations.
-#[tokio::test]
-async fn named_session_is_deleted_whole() {
-    let kept = temp_archive();
+async fn named_session_is_deleted_whole(store: TestStore) {
+    let kept = store.create();
     let respond = |_: &ReceivedRequest| streamed_reply(Format::OpenAiChat, "Done.", &[]);
     let harness = ProxyHarness::start(small_window_settings(), Some(kept.archive.clone()), respond).await;
     let format = Format::OpenAiChat;
