@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -20,7 +19,7 @@ use crate::proxy::downstream::error_response::{ErrorCause, RequestError};
 use crate::proxy::downstream::headers;
 use crate::proxy::downstream::headers::BodyForm;
 use crate::proxy::downstream::open_request::OpenRequest;
-use crate::proxy::downstream::request_body::RequestBody;
+use crate::proxy::downstream::request_body::{RequestBody, UnreadBody};
 use crate::proxy::downstream::route::{RequestKind, RequestRoute};
 use crate::proxy::fold::job::{FoldJob, HistoryView, session_text};
 use crate::proxy::fold::prepare::{Refold, prepare};
@@ -52,16 +51,23 @@ pub(crate) fn proxy_service(state: Arc<AppState>) -> Router {
 async fn handle_request(State(service): State<ServiceState>, request: Request) -> Response {
     let ServiceState { state, admin_routes } = service;
     let (parts, body) = request.into_parts();
+    let mut body = UnreadBody::new(&parts.headers, body);
     let answered = match is_own_endpoint(&parts) {
-        true => answer_own(state, admin_routes, parts, body).await,
-        false => handle(state, parts, body).await,
+        true => answer_own(state, admin_routes, parts, &mut body).await,
+        false => handle(state, parts, &mut body).await,
     };
-    answered.unwrap_or_else(RequestError::into_response)
+    match answered {
+        Ok(response) => response,
+        Err(error) => {
+            body.drain().await;
+            error.into_response()
+        }
+    }
 }
 
 /// Handles a request to a provider: authenticate, route, read the body, identify the session, fold, send (fold again on
 /// overflow), reply.
-async fn handle(state: Arc<AppState>, mut parts: Parts, body: Body) -> Result<Response, RequestError> {
+async fn handle(state: Arc<AppState>, mut parts: Parts, body: &mut UnreadBody) -> Result<Response, RequestError> {
     state.checks.check_head(&parts).map_err(ErrorCause::Refused)?;
     let admission = state.auth.admit(&mut parts, PathOwner::Provider).ok_or(ErrorCause::Unauthorized)?;
     parts.extensions.insert(admission);
@@ -81,12 +87,12 @@ async fn handle(state: Arc<AppState>, mut parts: Parts, body: Body) -> Result<Re
         RequestKind::Conversation(format, purpose) => (format, purpose),
         RequestKind::WebSocket => return Err(ErrorCause::WebSocket.into()),
         RequestKind::Other => {
-            return Ok(open.track(pass_through(&state, parts, uri, body, auth.signer()).await?));
+            return Ok(open.track(pass_through(&state, parts, uri, body.take(), auth.signer()).await?));
         }
     };
     state.checks.check_content_type(&parts.headers).map_err(|fault| ErrorCause::Refused(fault).in_format(format))?;
 
-    let read = RequestBody::read(&state, &parts.headers, body).await;
+    let read = RequestBody::read(&state, &parts.headers, body.take()).await;
     let body = read.map_err(|error| ErrorCause::Body(error).in_format(format))?;
     let received_at = Instant::now();
 

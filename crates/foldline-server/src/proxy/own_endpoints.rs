@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::response::Response;
 use hyper::http::request::Parts;
 
@@ -11,6 +10,7 @@ use crate::proxy::admin::{assets, routes};
 use crate::proxy::downstream::auth::PathOwner;
 use crate::proxy::downstream::error_response::{ErrorCause, RequestError};
 use crate::proxy::downstream::open_request::OpenRequest;
+use crate::proxy::downstream::request_body::UnreadBody;
 use crate::proxy::fold_api::FoldEndpoint;
 use crate::proxy::state::AppState;
 
@@ -31,7 +31,7 @@ pub(crate) async fn answer_own(
     state: Arc<AppState>,
     admin_routes: Router,
     mut parts: Parts,
-    body: Body,
+    body: &mut UnreadBody,
 ) -> Result<Response, RequestError> {
     state.checks.check_head(&parts).map_err(ErrorCause::Refused)?;
     if let Some(asset) = assets::find_asset(routes::own_path(parts.uri.path()), &parts.headers) {
@@ -41,14 +41,14 @@ pub(crate) async fn answer_own(
         return Ok(answer);
     }
     if routes::is_login(&parts) {
-        return Ok(routes::login(&state, &parts, body).await);
+        return Ok(routes::login(&state, &parts, body.take()).await);
     }
     let admission = state.auth.admit(&mut parts, PathOwner::Proxy).ok_or(ErrorCause::Unauthorized)?;
     parts.extensions.insert(admission);
     let Some(endpoint) = FoldEndpoint::find(&parts.method, parts.uri.path()) else {
-        return Ok(routes::handle_admin_request(admin_routes, parts, body).await);
+        return Ok(routes::handle_admin_request(admin_routes, parts, body.take()).await);
     };
     let tenant = state.tenants.find_tenant(&parts).ok();
     let open = OpenRequest::admit(&state, tenant.map(|tenant| tenant.key)).await?;
-    Ok(open.track(endpoint.handle(state, parts, body).await?))
+    Ok(open.track(endpoint.handle(state, parts, body.take()).await?))
 }

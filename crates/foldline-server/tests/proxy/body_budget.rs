@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldline::wire::Format;
-use foldline_server::proxy::{ProxyLimits, ProxyMode, ProxySettings, Timeouts};
+use foldline_server::proxy::{AccessToken, ProxyLimits, ProxyMode, ProxySettings, Timeouts};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -159,21 +159,31 @@ async fn unneeded_body_is_released_while_streaming() {
     }
 }
 
-/// A client that sends the whole body before it reads gets the error, and not a connection reset.
-#[tokio::test]
-async fn client_reads_413_after_sending_everything() {
-    let limits = ProxyLimits { body_bytes: 1000, ..ProxyLimits::default() };
-    let harness =
-        ProxyHarness::start(ProxySettings { limits, ..settings() }, None, |_| UpstreamReply::json("{}")).await;
+/// Sends a request of 30 MB, reads only then, and returns the start of the response.
+async fn send_whole_then_read(settings: ProxySettings, path: &str) -> String {
+    let harness = ProxyHarness::start(settings, None, |_| UpstreamReply::json("{}")).await;
     let mut client = TcpStream::connect(harness.proxy).await.unwrap();
     let body = body_of_size(30_000 * KB);
     let head = format!(
-        "POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     client.write_all(head.as_bytes()).await.unwrap();
     client.write_all(body.as_bytes()).await.unwrap();
     let mut status_line = vec![0; 12];
     client.read_exact(&mut status_line).await.unwrap();
-    assert_eq!(status_line, b"HTTP/1.1 413");
+    String::from_utf8(status_line).unwrap()
+}
+
+/// A client that sends the whole body before it reads gets the error, and not a connection reset.
+#[tokio::test]
+async fn client_reads_an_error_after_sending_everything() {
+    let limits = ProxyLimits { body_bytes: 1000, ..ProxyLimits::default() };
+    let with_limit = ProxySettings { limits, ..settings() };
+    assert_eq!(send_whole_then_read(with_limit, "/v1/messages").await, "HTTP/1.1 413");
+    let tokens = AccessToken::parse_list("sesame").unwrap();
+    let with_token = ProxySettings { tokens, ..settings() };
+    for path in ["/v1/messages", "/v1/compress"] {
+        assert_eq!(send_whole_then_read(with_token.clone(), path).await, "HTTP/1.1 401", "{path}");
+    }
 }

@@ -27,6 +27,32 @@ const MAX_BROTLI_WINDOW_BYTES: usize = 16 << 20;
 /// Time for which the rest of a rejected body is drained.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The body of a request until something reads it.
+pub(crate) struct UnreadBody {
+    body: Option<Body>,
+    /// True if the client sends the body only after it was asked to.
+    is_expected: bool,
+}
+
+impl UnreadBody {
+    pub(crate) fn new(headers: &HeaderMap, body: Body) -> Self {
+        Self { body: Some(body), is_expected: headers.contains_key(EXPECT) }
+    }
+
+    /// Returns the body, which is read from now on by the caller.
+    pub(crate) fn take(&mut self) -> Body {
+        self.body.take().unwrap_or_default()
+    }
+
+    /// Drains the body of a rejected request for a while. Most clients read only after they have sent everything, and lose
+    /// the response if the connection is closed before. A client that sent `Expect` gets it at once.
+    pub(crate) async fn drain(self) {
+        let Some(mut body) = self.body.filter(|_| !self.is_expected) else { return };
+        let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
+    }
+}
+
 /// The body of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestBody {
@@ -77,12 +103,8 @@ impl RequestBody {
         let raw = match read_raw(headers, &mut body, limit, timeout, budget).await {
             Ok(raw) => raw,
             Err(error) => {
-                // Most clients read only after they have sent everything. A client that sent `Expect` gets the error at once.
-                if matches!(error, BodyError::TooLarge { .. } | BodyError::BudgetExhausted)
-                    && !headers.contains_key(EXPECT)
-                {
-                    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-                    let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
+                if matches!(error, BodyError::TooLarge { .. } | BodyError::BudgetExhausted) {
+                    UnreadBody::new(headers, body).drain().await;
                 }
                 return Err(error);
             }
