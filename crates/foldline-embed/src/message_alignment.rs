@@ -3,7 +3,7 @@
 //! A message that was not changed is the caller's; the changes of one that was shortened are written into its JSON, so
 //! that all other bytes stay; only a message that the caller does not have is written as a new one.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use foldline::conversation::{PartId, ToolResult};
 use foldline::engine::JsonMessage;
@@ -127,7 +127,11 @@ fn find_origins(before: &[Message<'_>], after: &[Message<'_>]) -> Vec<Option<usi
     let mut start = 0;
     for at in 0..after.len() {
         if origins[at].is_none() && !is_marker_message(&after[at]) {
-            let is_origin = |index: &usize| is_free[*index] && part_edits(&before[*index], &after[at]).is_some();
+            let is_origin = |index: &usize| {
+                is_free[*index]
+                    && shares_text(&before[*index], &after[at])
+                    && part_edits(&before[*index], &after[at]).is_some()
+            };
             origins[at] = (start..ends[at]).find(is_origin);
         }
         if let Some(index) = origins[at] {
@@ -146,6 +150,16 @@ fn content_hash(message: &Message<'_>) -> u64 {
 /// Returns true if a message is nothing but a marker for dropped messages.
 fn is_marker_message(message: &Message<'_>) -> bool {
     matches!(&message.parts[..], [part] if part.as_text().is_some_and(|text| text.starts_with(MARKER_START)))
+}
+
+/// Returns true if a message has most words of the other one's prose. Calls and results are recognized by their ids.
+fn shares_text(before: &Message<'_>, after: &Message<'_>) -> bool {
+    let words = |message: &'_ Message<'_>| -> HashSet<String> {
+        let texts = message.parts.iter().filter_map(Part::as_text);
+        texts.flat_map(str::split_whitespace).map(str::to_owned).collect()
+    };
+    let (known, shown) = (words(before), words(after));
+    2 * shown.intersection(&known).count() >= shown.len()
 }
 
 /// Returns the edits that make one message of another; none if it cannot be made of it.
@@ -234,6 +248,19 @@ mod tests {
         assert_eq!(aligned(|_| ()), ["0", "1", "2"]);
         assert_eq!(aligned(|messages| messages.swap(0, 2)), ["2", "1", "0"]);
         assert_eq!(aligned(|messages| drop(messages.remove(1))), ["0", "2"]);
+    }
+
+    #[test]
+    fn shortened_text_is_not_taken_for_that_of_a_dropped_message() {
+        let list = r#"[{"role":"user","content":"Go."},{"role":"assistant","content":"First I read.","id":1},
+            {"role":"assistant","content":"Then I  wrote the parser.","id":2}]"#;
+        let request = Request::parse(Format::OpenAiChat, list.as_bytes()).unwrap();
+        let mut messages = request.conversation().messages.clone();
+        messages.remove(1);
+        messages[1] = Message::text(Role::Assistant, "Then I wrote the parser.");
+        let aligned = aligned_messages(&request, &messages).unwrap();
+        let json = r#"{"role":"assistant","content":"Then I wrote the parser.","id":2}"#.to_owned();
+        assert_eq!(aligned, [JsonMessage::Unchanged(0), JsonMessage::Edited { index: 2, json }]);
     }
 
     #[test]

@@ -57,10 +57,15 @@ impl TenantArchive {
     /// If the archive cannot be written.
     pub fn delete_session(&self, name: &str) -> Result<DeleteReport, Error> {
         self.audit(AuditAction::Delete, |entry| AuditEntry { session: Some(name), ..entry })?;
+        let held: Vec<String> = self.holds()?.into_iter().filter_map(|hold| hold.session).collect();
+        // A conversation may also be one of a session that is held.
+        let conversations = match held.iter().any(|session| session == name) {
+            true => Vec::new(),
+            false => self.conversations(name)?.into_iter().filter(|ledger| !held.contains(ledger)).collect(),
+        };
         let mut deleted = DeleteReport::default();
-        // The session is deleted last: until then a deletion that failed can be repeated.
-        let conversations = self.in_session(name).conversations()?;
-        for session in conversations.iter().map(String::as_str).chain([name]) {
+        // The list of the conversations is the last of them: until it is deleted, a deletion that failed can be repeated.
+        for session in std::iter::once(name).chain(conversations.iter().map(String::as_str)) {
             let removed = self.delete(&Deletion::Session(self.cipher().session_name(session)?.key))?;
             deleted.originals += removed.originals;
             deleted.bytes += removed.bytes;

@@ -74,9 +74,9 @@ impl Archive {
 
 /// Sets the holds that the target does not have, and returns their number.
 fn copy_holds(from: &TenantArchive, to: &TenantArchive) -> Result<u64, Error> {
-    let known = to.holds()?;
+    let known: Vec<_> = to.holds()?.into_iter().map(|hold| hold.session).collect();
     let mut copied = 0;
-    for hold in from.holds()?.into_iter().filter(|hold| !known.contains(hold)) {
+    for hold in from.holds()?.into_iter().filter(|hold| !known.contains(&hold.session)) {
         to.insert_hold(hold)?;
         copied += 1;
     }

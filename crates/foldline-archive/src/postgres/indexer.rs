@@ -125,7 +125,7 @@ pub(crate) fn index_batch(database: &Database, tenant: Option<TenantKey>) -> Res
     });
     if let (Err(_), Some(pack), Some(objects), false) = (&indexed, failed, database.objects(), was_paused)
         && database.outage().is_none()
-        && objects.answers(&database.object_folder()?)
+        && database.object_folder().is_ok_and(|folder| objects.answers(&folder))
     {
         database.unreadable_packs().add(pack);
     }

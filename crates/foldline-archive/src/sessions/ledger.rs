@@ -13,6 +13,12 @@ use crate::tenant::TenantArchive;
 /// The kind of the fact that names the ledger of a conversation.
 const CONVERSATION_KIND: &str = "conversation";
 
+/// Returns the name of the session with the list of a session's conversations. No client can send it, and reading the
+/// session does not read the list, which grows with each conversation.
+fn conversation_list(name: &str) -> String {
+    format!("\u{1}{name}")
+}
+
 /// A fact in the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -117,20 +123,34 @@ impl TenantArchive {
     }
 
     /// Records that the ledger of this session has the facts of a conversation of another one, with which they are
-    /// deleted.
+    /// deleted and held.
     ///
     /// # Errors
     ///
     /// If the archive cannot be written.
     pub fn join_session(&self, name: &str) -> Result<(), Error> {
-        let ledger = self.session().unwrap_or_default().as_bytes();
-        self.in_session(name).write_fact(CONVERSATION_KIND, ledger, ledger).map(drop)
+        let Some(ledger) = self.session() else { return Ok(()) };
+        let list = self.in_session(conversation_list(name));
+        let fact = LedgerFact {
+            kind: CONVERSATION_KIND.to_owned(),
+            fingerprint: ledger.as_bytes().to_vec(),
+            payload: ledger.as_bytes().to_vec(),
+            at: clock::now_millis(),
+        };
+        let (_, is_new) = list.insert_fact(list.session(), fact)?;
+        if is_new && let Some(hold) = self.holds()?.iter().find(|hold| hold.session.as_deref() == Some(name)) {
+            self.hold_conversations(hold)?;
+        }
+        Ok(())
     }
 
-    /// Returns the sessions whose ledgers have the facts of conversations of this session.
-    pub(crate) fn conversations(&self) -> Result<Vec<String>, Error> {
-        let facts = self.facts()?.into_iter().filter(|fact| fact.kind == CONVERSATION_KIND);
-        Ok(facts.filter_map(|fact| String::from_utf8(fact.payload).ok()).collect())
+    /// Returns the sessions whose ledgers have the facts of conversations of a session, and the one with their list.
+    pub(crate) fn conversations(&self, name: &str) -> Result<Vec<String>, Error> {
+        let list = conversation_list(name);
+        let facts = self.in_session(list.as_str()).facts()?.into_iter().filter(|fact| fact.kind == CONVERSATION_KIND);
+        let mut ledgers: Vec<String> = facts.filter_map(|fact| String::from_utf8(fact.payload).ok()).collect();
+        ledgers.extend((!ledgers.is_empty()).then_some(list));
+        Ok(ledgers)
     }
 
     /// Records that this session is in use, without waiting.

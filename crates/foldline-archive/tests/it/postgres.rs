@@ -127,6 +127,31 @@ fn held_data_stays() {
     assert_eq!(held.delete_session("held").unwrap().originals, 1);
 }
 
+/// A hold of a session covers the ledgers of its conversations, also if they belong to another session as well.
+#[test]
+fn held_conversations_stay() {
+    let database = database!();
+    let archive = database.open();
+    let ours = tenant(&archive, "ours");
+    let [first, later] = ["c-1", "c-2"].map(|name| ours.in_session(name));
+    let write = |session: &TenantArchive| session.write_fact("folds", b"f", b"payload").unwrap();
+    write(&first);
+    write(&later);
+    first.join_session("held").unwrap();
+    first.join_session("free").unwrap();
+    ours.set_hold(Some("held"), "case 7").unwrap();
+    later.join_session("held").unwrap();
+    let policy = RetentionPolicy { max_age: Some(std::time::Duration::ZERO), ..RetentionPolicy::default() };
+    archive.prune(&policy).unwrap();
+    assert_eq!(ours.delete_session("held").unwrap_err().kind(), &ErrorKind::Held);
+    ours.delete_session("free").unwrap();
+    assert_eq!([first.facts().unwrap().len(), later.facts().unwrap().len()], [1, 1]);
+    assert!(ours.release_hold(Some("held")).unwrap());
+    assert!(ours.holds().unwrap().is_empty());
+    ours.delete_session("held").unwrap();
+    assert_eq!([first.facts().unwrap().len(), later.facts().unwrap().len()], [0, 0]);
+}
+
 /// A deleted text is in no pack, also if it was packed with others.
 #[test]
 fn deleted_text_leaves_its_pack() {

@@ -158,6 +158,7 @@ impl FoldRecord {
             |note: &NoteRecord| note.result_handles.iter().all(|(at, _)| note.messages.contains(&at.message));
         are_sorted(self.dropped.iter(), messages.len())
             && are_sorted(self.notes.iter().map(|note| &note.messages), messages.len())
+            && self.parts.iter().all(|part| part.at.message < messages.len())
             && self.notes.iter().all(has_own_results)
             && self.creases.iter().all(is_possible)
     }

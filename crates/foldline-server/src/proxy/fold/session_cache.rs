@@ -126,6 +126,14 @@ impl SessionCache {
         shard.facts.insert(root, OwnedEntry::new(prefixes, facts.clone()), self.shard_capacity);
         facts
     }
+
+    /// Forgets which sessions include which conversations, after one was deleted.
+    pub(crate) fn forget_client_sessions(&self) {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.facts.values().for_each(|facts| facts.entry.forget_client_sessions());
+        }
+    }
 }
 
 #[cfg(test)]

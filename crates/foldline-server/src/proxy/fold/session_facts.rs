@@ -5,7 +5,7 @@
 //! ([`SessionFacts::refresh`]). A request gets its facts once ([`SessionFacts::known`]), adopts what applies from it on
 //! ([`SessionFacts::adopt`]), and records what its fold decided ([`SessionFacts::record_fold`]).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,9 @@ pub(crate) fn session_name(root: u128) -> String {
     format!("{root:032x}")
 }
 
+/// Maximum number of names of clients that a conversation remembers.
+const MAX_KNOWN_NAMES: usize = 64;
+
 /// External facts on which the renderings of a conversation depend, each about one of its prefixes.
 #[derive(Default)]
 pub(crate) struct SessionFacts {
@@ -43,8 +46,8 @@ pub(crate) struct SessionFacts {
     unfolds: Mutex<UnfoldTotals>,
     /// Pins of the session when the facts were read.
     recorded_pins: Mutex<PinPatterns>,
-    /// Name that the client last gave the session, which then refers to this ledger.
-    client_session: Mutex<Option<String>>,
+    /// Names that clients gave the session, which refer to this ledger.
+    client_sessions: Mutex<BTreeSet<String>>,
 }
 
 /// What the model read in hidden rounds of a conversation.
@@ -143,9 +146,8 @@ impl SessionFacts {
     /// The ledger cannot be read. The next request reads again, and this one has the facts that are known.
     pub(crate) fn refresh(&self, prefixes: &PrefixHashes, client_session: Option<&str>) -> Result<bool, Error> {
         let Some(archive) = &self.archive else { return Ok(false) };
-        if let Some(name) = client_session.filter(|&name| lock(&self.client_session).as_deref() != Some(name)) {
-            archive.join_session(name)?;
-            *lock(&self.client_session) = Some(name.to_owned());
+        if let Some(name) = client_session {
+            self.join_session(archive, name);
         }
         if lock(&self.requests).has_predecessor(prefixes) {
             return Ok(false);
@@ -165,6 +167,29 @@ impl SessionFacts {
             requests.add(previous, ledger.used_at, true);
         }
         Ok(true)
+    }
+
+    /// Records that a session with a name that the client sent includes this conversation, so that the facts are deleted
+    /// with it. If that fails, the next request tries again.
+    fn join_session(&self, archive: &TenantArchive, name: &str) {
+        if lock(&self.client_sessions).contains(name) {
+            return;
+        }
+        match archive.join_session(name) {
+            Ok(()) => {
+                let mut names = lock(&self.client_sessions);
+                if names.len() >= MAX_KNOWN_NAMES {
+                    names.clear();
+                }
+                names.insert(name.to_owned());
+            }
+            Err(error) => tracing::warn!(%error, "cannot record the session of a conversation"),
+        }
+    }
+
+    /// Forgets which sessions include this conversation: one of them was deleted.
+    pub(crate) fn forget_client_sessions(&self) {
+        lock(&self.client_sessions).clear();
     }
 
     /// Records that no other proxy writes the ledger of this session, so that it need not be read.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::guarantees::{InMemoryStore, budgets, count_tokens, options, prefix_of, raw_tokens};
+use crate::conversation::PartId;
 use crate::engine::marker;
 use crate::engine::record::FoldRecord;
 use crate::laws::{self, LawProfile};
@@ -175,7 +176,7 @@ proptest! {
 type Damage = fn(&mut serde_json::Value);
 
 /// Damages whose adoption would panic, lose messages or take memory without bound.
-const DAMAGES: [(&str, Damage); 8] = [
+const DAMAGES: [(&str, Damage); 9] = [
     ("a result outside of its note", |record| {
         record["notes"][0]["result_handles"] =
             serde_json::json!([[{ "message": 999, "part": 0, "inner": 0 }, "aaaaaaaaaaaa"]]);
@@ -193,6 +194,12 @@ const DAMAGES: [(&str, Damage); 8] = [
     }),
     ("dropped messages beyond the last", |record| record["dropped"][0]["end"] = 999.into()),
     ("the task is dropped", |record| record["dropped"][0]["start"] = 0.into()),
+    ("a part beyond the messages", |record| {
+        let at = PartId::new(usize::MAX, 0);
+        let part =
+            serde_json::json!({ "at": at, "stage": record["notes"][0]["stage"], "pass": "clip", "edit": "drop" });
+        record["parts"].as_array_mut().unwrap().push(part);
+    }),
     ("tokens that overflow", |record| record["creases"][0]["saved_tokens"] = u64::MAX.into()),
 ];
 

@@ -168,5 +168,6 @@ pub(super) async fn delete_session(
     let failed = |_| ApiFailure::new(StatusCode::INTERNAL_SERVER_ERROR, "the archive could not be written");
     let report = deleted.await.map_err(failed)??;
     state.answers.forget(key);
+    state.sessions.forget_client_sessions();
     Ok(json_response(&json!({ "originals": report.originals, "bytes": report.bytes })))
 }
