@@ -127,12 +127,12 @@ fn find_origins(before: &[Message<'_>], after: &[Message<'_>]) -> Vec<Option<usi
     let mut start = 0;
     for at in 0..after.len() {
         if origins[at].is_none() && !is_marker_message(&after[at]) {
-            let is_origin = |index: &usize| {
-                is_free[*index]
-                    && shares_text(&before[*index], &after[at])
-                    && part_edits(&before[*index], &after[at]).is_some()
-            };
-            origins[at] = (start..ends[at]).find(is_origin);
+            let shown = words(&after[at]);
+            let fits = |index: &usize| is_free[*index] && part_edits(&before[*index], &after[at]).is_some();
+            let is_same_text = |index: &usize| fits(index) && shares_words(&before[*index], &shown);
+            // A text that was replaced altogether, such as that of an image, has the first message that it fits.
+            let candidates = start..ends[at];
+            origins[at] = candidates.clone().find(is_same_text).or_else(|| candidates.clone().find(fits));
         }
         if let Some(index) = origins[at] {
             is_free[index] = false;
@@ -152,14 +152,15 @@ fn is_marker_message(message: &Message<'_>) -> bool {
     matches!(&message.parts[..], [part] if part.as_text().is_some_and(|text| text.starts_with(MARKER_START)))
 }
 
-/// Returns true if a message has most words of the other one's prose. Calls and results are recognized by their ids.
-fn shares_text(before: &Message<'_>, after: &Message<'_>) -> bool {
-    let words = |message: &'_ Message<'_>| -> HashSet<String> {
-        let texts = message.parts.iter().filter_map(Part::as_text);
-        texts.flat_map(str::split_whitespace).map(str::to_owned).collect()
-    };
-    let (known, shown) = (words(before), words(after));
-    2 * shown.intersection(&known).count() >= shown.len()
+/// Returns the words of a message's prose.
+fn words<'m>(message: &'m Message<'_>) -> HashSet<&'m str> {
+    message.parts.iter().filter_map(Part::as_text).flat_map(str::split_whitespace).collect()
+}
+
+/// Returns true if a message has most of these words. Calls and results are recognized by their ids.
+fn shares_words(before: &Message<'_>, shown: &HashSet<&str>) -> bool {
+    let known = words(before);
+    2 * shown.iter().filter(|word| known.contains(*word)).count() >= shown.len()
 }
 
 /// Returns the edits that make one message of another; none if it cannot be made of it.
@@ -261,6 +262,20 @@ mod tests {
         let aligned = aligned_messages(&request, &messages).unwrap();
         let json = r#"{"role":"assistant","content":"Then I wrote the parser.","id":2}"#.to_owned();
         assert_eq!(aligned, [JsonMessage::Unchanged(0), JsonMessage::Edited { index: 2, json }]);
+    }
+
+    #[test]
+    fn text_in_place_of_an_image_keeps_the_fields_of_its_message() {
+        let list = r#"[{"role":"user","content":"Go."},
+            {"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk="}}],"id":1}]"#;
+        let request = Request::parse(Format::OpenAiChat, list.as_bytes()).unwrap();
+        let mut messages = request.conversation().messages.clone();
+        messages[1] = Message::text(Role::User, "an image of 2 bytes");
+        let aligned = aligned_messages(&request, &messages).unwrap();
+        assert!(
+            matches!(&aligned[1], JsonMessage::Edited { index: 1, json } if json.contains(r#""id":1"#)),
+            "{aligned:?}"
+        );
     }
 
     #[test]
